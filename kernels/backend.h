@@ -85,7 +85,8 @@ struct weight {
     int64_t scale_rows, group_size;
     const uint8_t *zeros; /* [out_features, groups], INT4 only; NULL: the zero of INT4 is 8, of FP8 and INT8 0 */
     /* [in_features] a permutation: column i of data, and of the groups, is for input feature input_order[i] (GPTQ with
-     * desc_act). NULL: column i is for input feature i. */
+     * desc_act). NULL: column i is for input feature i. Where ranks have the columns between them, it has a part of the
+     * permutation of all, and operations do not take it: gather_columns makes the input that has that order. */
     const int32_t *input_order;
     bool quantize_x; /* x may be rounded to 8 bits, with a scale of each token and, if there are groups, each group: the
                         checkpoint was made for that (W8A8). A backend need not do it. */
@@ -357,6 +358,7 @@ struct output_gate_args {
 struct row_segments {
     const int32_t *starts; /* [count + 1] on the device, ascending, 0 to num_tokens */
     int32_t count;         /* 0: all rows are multiplied by the same weight */
+    int32_t all; /* the weights that all num_tokens rows are of, those that are not here too; for estimates. 0: count */
 };
 
 /* out[t][o] = sum over i of x[t][i] * weight[o][i], + bias[o]; accumulated in float32. The strides let parts of a fused
@@ -425,7 +427,14 @@ struct router_params {
     float scaling;  /* 1: none */
     float soft_cap; /* 0: none */
     float jitter;   /* of ROUTER_SPARSEMIXER */
+    /* The experts that are here, where other ranks have the others (model/shard.h); num_own 0: all */
+    int32_t first_own, num_own;
 };
+
+static inline int32_t router_num_own(const struct router_params *router)
+{
+    return router->num_own > 0 ? router->num_own : router->num_experts;
+}
 
 enum { ROUTER_MAX_EXPERTS = 1024, ROUTER_MAX_TOP_K = 32 };
 #define ROUTER_SMALLEST_SUM 1e-20f
@@ -434,7 +443,12 @@ enum { ROUTER_MAX_EXPERTS = 1024, ROUTER_MAX_TOP_K = 32 };
  * They are sorted by expert, and those of one expert by token: the rows of the matrices that experts read and write.
  *
  *     assignments   | rows of expert 0 | rows of expert 2       | ...
- *                   starts[0] = 0      starts[1], starts[2]     starts[num_experts] = A */
+ *                   starts[0] = 0      starts[1], starts[2]     starts[num_experts] = A
+ *
+ * Where only some experts are here (router_params.num_own), these are numbered from 0, and starts[num_own] is the
+ * number of assignments to them. The others have no row: -1 is in their place in `rows`, and behind the last row in
+ * `tokens`.
+ */
 struct expert_plan {
     int32_t *starts; /* [num_experts + 1]: the starts of row segments */
     int32_t *tokens; /* [A] the token of a row */
@@ -468,7 +482,7 @@ struct expert_matrices {
 };
 
 /* out[row] = gate(x[tokens[row]] * W^T + bias), W and bias those of the row's expert, for all A rows. Where there are
- * gates, the first half of a product is g and the second u. */
+ * gates, the first half of a product is g and the second u. Rows that no expert has get any numbers. */
 struct experts_gate_up_args {
     void *out;                      /* [A, size] dtype */
     const void *x;                  /* [num_tokens, in_features] dtype */
@@ -477,7 +491,8 @@ struct experts_gate_up_args {
     struct expert_plan plan;
     bool weights_first; /* x is multiplied by the assignment's weight before the matmul (Llama 4) */
     void *scratch; /* [A, the larger of in_features and out_features of gate_up] dtype, and [A] float32 behind it */
-    int32_t num_tokens, num_experts, top_k;
+    int32_t num_tokens, num_experts, top_k; /* num_experts: those that are here, which gate_up and the plan have */
+    int32_t all_experts;                    /* with those of other ranks: for estimates. 0: num_experts */
     int32_t size;
     enum dtype dtype;
 };
@@ -493,7 +508,7 @@ struct experts_down_args {
     const void *base;       /* [num_tokens, out_features] dtype: the shared experts' result; NULL: 0 */
     const float *base_gate; /* [num_tokens]; NULL: base is added as it is */
     void *scratch;          /* [A, out_features] dtype, and [A] float32 behind it */
-    int32_t num_tokens, num_experts, top_k;
+    int32_t num_tokens, num_experts, top_k, all_experts; /* as in experts_gate_up_args */
     int32_t size;
     enum dtype dtype;
 };
@@ -983,7 +998,14 @@ struct backend {
     all_gather_function *all_gather;
     all_reduce_add_norm_function *all_reduce_add_norm; /* optional: NULL, too, where ranks are CPUs */
     agree_function *agree;
-    struct group_failure *failure; /* the caller's (group_failure.h); set before the group is made. NULL: none */
+    /* These call all_reduce and all_gather; they are there, too, where those are not. */
+    all_norm_function *all_norm;
+    gather_columns_function *gather_columns;
+    /* Of a rank that sends to others; else NULL. */
+    send_function *send;
+    receive_function *receive;
+    struct transfer_end *transfer_end; /* kernels/transfer.c */
+    struct group_failure *failure;     /* the caller's (group_failure.h); set before the group is made. NULL: none */
 
     destroy_function *destroy;
 };

@@ -117,7 +117,8 @@ typedef void recurrence_function(struct backend *b, const struct recurrence_args
 typedef void gated_norm_function(struct backend *b, const struct gated_norm_args *args);
 /* short_conv, recurrence and gated_norm of a batch that has only decodes, in fewer kernels: recurrence->q, k and v are
  * the channels of conv->out, norm->x is recurrence->out, and what these hold afterwards is not said, unless norm->out
- * is the same. An optional operation, as those of struct backend. */
+ * is the same. With norm->num_tokens 0, and groups that are no heads, the norm is left out. An optional operation, as
+ * those of struct backend. */
 struct decode_recurrence_args {
     struct short_conv_args conv;
     struct recurrence_args recurrence;

@@ -60,7 +60,7 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
 {
     const struct decoder *d = s->d;
     const struct layer_spec *last = &d->spec->layers[d->spec->num_layers - 1];
-    const int64_t size = layer_mixer_out_size(last, d->spec->hidden_size);
+    const int64_t size = layer_mixer_out_size(last);
     const int64_t beside = last->recurrent_beside ? recurrent_v_size(&last->recurrent) : 0;
     if (shape->all_sampled || keeps_all(d, shape)) return d->act.attention;
     const int32_t *indices = d->inputs->logits_indices;
@@ -195,6 +195,15 @@ static void finish(struct residual_stream *s, const struct step_shape *shape)
     if (!s->d->spec->whole && shape->num_samples > 0) decoder_finish_logits(s->d, shape->num_samples);
 }
 
+/* What the next stage goes on from, in act.residual: nothing is pending. */
+static void finish_stage(struct residual_stream *s)
+{
+    const struct decoder *d = s->d;
+    residual_begin(s);
+    if (s->residual != d->act.residual)
+        layer_gather(d, d->act.residual, s->residual, NULL, s->num_tokens, d->spec->hidden_size);
+}
+
 /* What the layer's mixer computes, in act.attention. */
 static void mixer_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer)
 {
@@ -245,7 +254,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
                                 .sum_multiplier = 1};
     if (d->spec->head.kind != HEAD_NONE)
         head_begin(&s, shape);
-    else
+    else if (stage_is_first(d->spec))
         layer_embed(&s, s.residual);
     if (d->spec->per_layer_size) per_layer_inputs(&s);
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
@@ -258,7 +267,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         if (stream) residual_norm_stream(&s, &w->stream_norm);
         mixer_inner(&s, shape, layer);
         if (!layer_is_read(d, shape, layer)) return true;
-        if (layer == d->spec->num_layers - 1) attention = keep_sampled(&s, shape);
+        if (layer_is_last(d, layer)) attention = keep_sampled(&s, shape);
         /* A parallel block's MLP reads the residual stream without the attention's output. */
         if (parallel) mlp = mlp_inner(&s, layer);
         if (stream) s.sum_multiplier = l->mixer_scaling.sum;
@@ -269,7 +278,10 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         if (d->spec->layer_scalars) s.sum_multiplier = w->scalar;
         assert(s.pending || s.sum_multiplier == 1); /* the addition multiplies */
     }
-    finish(&s, shape);
+    if (stage_is_last(d->spec))
+        finish(&s, shape);
+    else
+        finish_stage(&s);
     return true;
 }
 
@@ -301,7 +313,7 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
     for (int32_t i = 0; i < c->num_layers; i++) {
         const struct layer_spec *l = &c->layers[i];
         const struct recurrent_spec *r = &l->recurrent;
-        const int64_t out = layer_mixer_out_size(l, c->hidden_size), qkv = layer_mixer_in_size(l, c->hidden_size);
+        const int64_t out = layer_mixer_out_size(l), qkv = layer_mixer_in_size(l);
         const int64_t mixed = layer_is_recurrent(l) ? recurrent_channels(r) : 0;
         if (r->rank > 0) cover(&s.mixed_gates, recurrent_v_size(r) + recurrent_a_size(r));
         if (qkv > s.qkv) s.qkv = qkv;
@@ -403,6 +415,35 @@ static enum status allocate_head(struct decoder *d, struct arena *arena, int64_t
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
 }
 
+static bool is_ordered(const struct decoder *d, int32_t layer, enum tensor_role role, const struct weight *w)
+{
+    const struct model_spec *c = d->spec;
+    return c->schemes[c->layers[layer].schemes[role]].ordered || w->input_order;
+}
+
+/* What gather_columns needs (layers/residual.c). */
+static enum status allocate_ordered(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
+{
+    int64_t size = 0, total = 0;
+    for (int32_t i = 0; i < d->spec->num_layers && d->spec->whole; i++) {
+        const struct layer_weights *w = &d->weights->layers[i];
+        const struct {
+            enum tensor_role role;
+            const struct weight *weight;
+        } shares[] = {{TENSOR_O, &w->o}, {TENSOR_MIX_O, &w->recurrent.o}, {TENSOR_DOWN, &w->down}};
+        for (int k = 0; k < 3; k++) {
+            if (!is_ordered(d, i, shares[k].role, shares[k].weight)) continue;
+            cover(&size, shares[k].weight->in_features);
+            cover(&total, shard_columns(d->spec, i, shares[k].role).total);
+        }
+    }
+    const struct arena_request requests[] = {
+        {PURPOSE_ACTIVATIONS, num_tokens * size, dtype_size(d->dtype), &d->act.ordered},
+        {PURPOSE_ACTIVATIONS, num_tokens * total, sizeof(float), &d->act.all_inputs},
+    };
+    return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
+}
+
 static enum status allocate_activations(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
                                         struct error *err)
 {
@@ -426,10 +467,11 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, T * sizes.inner, e, &a->gated},
         {PURPOSE_ACTIVATIONS, T * c->num_layers * c->per_layer_size, e, &a->per_layer},
         {PURPOSE_ACTIVATIONS, quantized_bytes(c, T, quantized), 1, &a->quantized},
-        {PURPOSE_ACTIVATIONS, E * model_spec_whole(c)->vocab_size, sizeof(float), &a->logits},
+        {PURPOSE_ACTIVATIONS, stage_is_last(c) ? E * model_spec_whole(c)->vocab_size : 0, sizeof(float), &a->logits},
     };
     enum status status = arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
     if (status == STATUS_OK) status = allocate_head(d, arena, T, E, err);
+    if (status == STATUS_OK) status = allocate_ordered(d, arena, T, err);
     return status == STATUS_OK ? allocate_experts(d, arena, T, err) : status;
 }
 

@@ -50,7 +50,8 @@ struct host_experts {
  * batch_max_entries. */
 struct activations {
     void *hidden;    /* [T, hidden_size] dtype: input and output of a sublayer */
-    void *residual;  /* [T, hidden_size] dtype */
+    void *residual;  /* [T, hidden_size] dtype: of a stage (stage.h) that is not the first, what the one before it has
+                        made, and of one that is not the last, what it makes */
     void *qkv;       /* [T, layer_mixer_in_size] dtype. The sizes of this and the next three are
                         those of the layer that is computed; the buffers have room for any layer's */
     void *attention; /* [T, layer_mixer_out_size] dtype */
@@ -64,7 +65,11 @@ struct activations {
     void *gated;       /* [T, intermediate_size] dtype, or quantized rows of that size */
     void *per_layer;   /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
     void *quantized;   /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
-    float *logits;     /* [E, vocab_size] */
+    float *logits;     /* [E, vocab_size], of the last stage */
+    /* Where ranks have the columns of o or down, in an order, between them: [T, in_features] dtype, and the inputs of
+     * all ranks, [T, in_features of all]; else NULL */
+    void *ordered;
+    float *all_inputs;
     /* Of a head, else NULL: what q, k and v of layer 0, or head_projection, read of T tokens; and, with maps_ids, the
      * logits of its own vocabulary [E, num_ids] */
     void *head_input;
@@ -119,7 +124,7 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
 enum status decoder_upload(const struct decoder *d, struct error *err);
 
 /* Puts the whole pass on the main stream: from d->inputs to d->act.logits [shape->num_samples, vocab_size], of which a
- * rank makes its own columns alone. False: it was cancelled. */
+ * rank makes its own columns alone; of a stage, from or to d->act.residual. False: it was cancelled. */
 bool decoder_forward(const struct decoder *d, const struct step_shape *shape);
 /* After a rank's pass: the other ranks' logits, and what is computed of all logits. All ranks call it. */
 void decoder_finish_logits(const struct decoder *d, int32_t num_samples);

@@ -91,7 +91,8 @@ static bool same_matrices(const struct model_weights *host, int32_t layer, enum 
     return !mlp->input_order && !expert->input_order && mlp->scale_dtype == expert->scale_dtype;
 }
 
-/* Whether the MLP computes what one more expert would, whose weight the token's gate is, or 1. */
+/* Whether the MLP computes what one more expert would, whose weight the token's gate is, or 1. Behind some of the
+ * experts it is no expert, because how many rows these have depends on the tokens. */
 static bool is_an_expert(const struct layer_spec *l)
 {
     const struct mlp_spec *m = &l->mlp;
@@ -99,7 +100,7 @@ static bool is_an_expert(const struct layer_spec *l)
     return m->intermediate_size > 0 && m->intermediate_size == e->intermediate_size && m->kind == MLP_GATED &&
            e->gate.kind == GATE_MULTIPLY && m->activation == e->gate.activation && m->limit == e->gate.limit &&
            (m->gate_multiplier == 0 || m->gate_multiplier == 1) && !m->bias && !e->bias && e->latent_size == 0 &&
-           !e->own_norms && !e->weights_first;
+           !e->own_norms && !e->weights_first && e->router.num_own == 0;
 }
 
 static void choose_sharing(struct placement *p, const struct model_spec *spec)

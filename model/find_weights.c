@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/plural.h"
 #include "model/checkpoint/foreign_checkpoint.h"
+#include "model/stage.h"
 #include "model/weights.h"
 
 struct opening {
@@ -49,7 +50,7 @@ static void find_prefix(struct opening *o)
 static bool has_rows(const struct opening *o, const struct tensor *t)
 {
     const struct stored_tensor *found = finder_find(&o->finder, t->name);
-    const int64_t rows = t->num_experts > 0 ? t->file_rows / t->num_experts : 0;
+    const int64_t rows = t->num_experts > 0 ? t->file_rows / t->file_experts : 0;
     return found && found->num_dims == 3 && rows != t->file_columns && found->shape[1] == rows &&
            found->shape[2] == t->file_columns;
 }
@@ -239,11 +240,12 @@ static enum status find_tie(const struct opening *o, bool *tied)
     return *tied ? same_bytes(f->file, head, embedding, tied, f->err) : STATUS_OK;
 }
 
-/* The file may hold the matrix that is both as lm_head alone. */
+/* The file may hold the matrix that is both as lm_head alone. A stage in the middle has none. */
 static void name_tied_embedding(const struct opening *o)
 {
     struct tensor *embedding = &o->weights->table.tensors[0];
     const struct tensor_name head = head_name(o);
+    if (embedding->role != TENSOR_EMBEDDING) return;
     if (!finder_find(&o->finder, embedding->name) && tensor_file_find(o->finder.file, head.text))
         memcpy(embedding->name, head.text, sizeof embedding->name - 1);
 }
@@ -263,20 +265,58 @@ static bool is_zero_bias(const struct finder *f, const struct stored_tensor *t)
     return ends_with(t->name, ".bias") && tensor_file_is_zero(f->file, t, &zero, f->err) == STATUS_OK && zero;
 }
 
+/* The number of the layer that a stored tensor belongs to, and *rest of its name; -1: to none. */
+static long layer_number(const struct opening *o, const struct stored_tensor *t, char **rest)
+{
+    const struct tensor_name layers = tensor_name_with(o->spec->names.layers, &o->prefix);
+    const size_t n = strlen(layers.text);
+    if (strncmp(t->name, layers.text, n) != 0 || t->name[n] != '.') return -1;
+    return strtol(t->name + n + 1, rest, 10);
+}
+
+/* Of another stage, which says what is not used; the first says it of tensors of no layer. */
+static bool is_of_other_stage(const struct opening *o, const struct stored_tensor *t)
+{
+    const struct model_spec *spec = o->spec;
+    char *rest;
+    const long layer = layer_number(o, t, &rest);
+    if (!spec->all_stages) return false;
+    if (layer >= spec->all_stages->num_layers) return !stage_is_first(spec); /* that predicts further tokens */
+    if (layer >= 0) return layer < spec->first_layer || layer >= (long)spec->first_layer + spec->num_layers;
+    const struct tensor_name norm = tensor_name_with(spec->names.final_norm, &o->prefix);
+    return !stage_is_first(spec) || strcmp(t->name, head_name(o).text) == 0 ||
+           strncmp(t->name, norm.text, strlen(norm.text)) == 0;
+}
+
+/* The layer of this stage that a stored tensor belongs to, and *rest of its name; NULL: to none. */
+static const struct layer_spec *layer_of(const struct opening *o, const struct stored_tensor *t, char **rest)
+{
+    const long layer = layer_number(o, t, rest) - o->spec->first_layer;
+    return layer >= 0 && layer < o->spec->num_layers ? &o->spec->layers[layer] : NULL;
+}
+
 /* k and v of a layer that reads another's. */
 static bool is_shared(const struct opening *o, const struct stored_tensor *t)
 {
     static const char *const names[] = {"k_proj", "v_proj", "k_norm", "v_norm"};
-    const struct model_spec *spec = o->spec;
-    const struct tensor_name layers = tensor_name_with(spec->names.layers, &o->prefix);
-    const size_t n = strlen(layers.text);
     char *rest;
-    if (strncmp(t->name, layers.text, n) != 0 || t->name[n] != '.') return false;
-    const long layer = strtol(t->name + n + 1, &rest, 10);
-    if (layer < 0 || layer >= spec->num_layers || !spec->layers[layer].attention.shares_kv) return false;
-    for (int i = 0; i < 4; i++)
+    const struct layer_spec *layer = layer_of(o, t, &rest);
+    for (int i = 0; i < 4 && layer && layer->attention.shares_kv; i++)
         if (strstr(rest, names[i])) return true;
     return false;
+}
+
+/* An expert that another rank has. */
+static bool is_of_other_rank(const struct opening *o, const struct stored_tensor *t)
+{
+    const char *experts = o->spec->names.experts;
+    char *rest;
+    const struct layer_spec *layer = layer_of(o, t, &rest);
+    const size_t n = experts ? strlen(experts) : 0;
+    if (!layer || !experts || rest[0] != '.' || strncmp(rest + 1, experts, n) != 0 || rest[n + 1] != '.') return false;
+    const struct router_params *r = &layer->experts.router;
+    const long expert = strtol(rest + n + 2, NULL, 10);
+    return expert < r->num_experts && (expert < r->first_own || expert >= r->first_own + router_num_own(r));
 }
 
 /* Of a layer that predicts further tokens. */
@@ -289,8 +329,8 @@ static bool is_of_next_layer(const struct opening *o, const struct stored_tensor
     if (strncmp(t->name, layers.text, n) != 0) return false;
     if (next) return spec->num_next_layers > 0;
     if (t->name[n] != '.') return false;
-    const long layer = strtol(t->name + n + 1, NULL, 10);
-    return layer >= spec->num_layers && layer < (long)spec->num_layers + spec->num_next_layers;
+    const long layer = strtol(t->name + n + 1, NULL, 10), count = model_spec_all_stages(spec)->num_layers;
+    return layer >= count && layer < count + spec->num_next_layers;
 }
 
 /* What quire knows and does not need: activations are quantized by scales of their own, those of the KV cache belong to
@@ -322,7 +362,7 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
-    if (is_shared(o, t)) return true;
+    if (is_shared(o, t) || is_of_other_rank(o, t)) return true;
     if (o->spec->head.kind == HEAD_EAGLE3 && strcmp(t->name, "t2d") == 0) return true; /* which ids d2t maps to */
     return (o->spec->tie_word_embeddings && strcmp(t->name, head_name(o).text) == 0) || is_zero_bias(&o->finder, t);
 }
@@ -360,7 +400,7 @@ static void warn_unused(const struct opening *o, const struct log *log)
     if (o->spec->rank > 0) return;              /* rank 0 says it */
     for (int64_t i = 0; i < tensor_file_count(f->file); i++) {
         const struct stored_tensor *t = tensor_file_at(f->file, i);
-        if (f->used[i]) continue;
+        if (f->used[i] || is_of_other_stage(o, t)) continue;
         if (is_of_next_layer(o, t)) {
             o->weights->next_tensors++;
             o->weights->next_bytes += (int64_t)t->bytes;
@@ -427,7 +467,7 @@ enum status model_weights_open(const char *folder, const struct model_spec *spec
     weights->file = file;
     if (status == STATUS_OK) {
         warn_unused(&o, log);
-        if (spec->rank == 0) foreign_checkpoint_warn(folder, log);
+        if (spec->rank == 0 && stage_is_first(spec)) foreign_checkpoint_warn(folder, log);
     } else {
         model_weights_close(weights);
     }

@@ -1,6 +1,7 @@
 #include "model/kv_groups.h"
 
 #include "model/layer_cache.h"
+#include "model/stage.h"
 
 /* Layers that keep the same tokens, and as many of them in a block. */
 struct kind {
@@ -9,11 +10,26 @@ struct kind {
     int32_t num_layers;
 };
 
+static int32_t layers_of_model(const struct model_spec *spec)
+{
+    return spec->all_stages ? spec->all_stages->num_layers : spec->num_layers;
+}
+
+/* What this rank would keep of a layer of the model, whatever its stage. */
+static struct layer_cache cache_in_model(const struct model_spec *spec, int32_t layer)
+{
+    if (!spec->all_stages) return layer_cache_of(&spec->layers[layer]);
+    struct layer_spec l = spec->all_stages->layers[layer];
+    int32_t *heads = &l.attention.num_kv_heads;
+    if (spec->num_ranks > 1) *heads = *heads > spec->num_ranks ? *heads / spec->num_ranks : 1;
+    return layer_cache_of(&l);
+}
+
 static int64_t most_elements(const struct model_spec *spec)
 {
     int64_t most = 0;
-    for (int32_t i = 0; i < spec->num_layers; i++) {
-        const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
+    for (int32_t i = 0; i < layers_of_model(spec); i++) {
+        const struct layer_cache cache = cache_in_model(spec, i);
         if (layer_cache_room(&cache) > most) most = layer_cache_room(&cache);
     }
     return most;
@@ -42,8 +58,8 @@ static int32_t add_kinds(const struct model_spec *spec, const struct batch_limit
                          struct kind kinds[KV_MAX_GROUPS + 1], int32_t count)
 {
     const int64_t most = most_elements(spec);
-    for (int32_t i = 0; i < spec->num_layers; i++) {
-        const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
+    for (int32_t i = 0; i < layers_of_model(spec); i++) {
+        const struct layer_cache cache = cache_in_model(spec, i);
         const struct kind kind = kind_of(&cache, limits, most);
         int32_t k = 0;
         if (kind.kind != wanted) continue;

@@ -30,7 +30,10 @@ struct kv_groups {
  * block are one kind; a window or a chunk that no sequence outgrows is as full attention, which comes first. Groups
  * have as many layers as the smallest kind; as the largest, where that has less than 1.25 times as many; more, where
  * there would be more than KV_MAX_GROUPS groups. The rule is that of vLLM's hybrid KV cache manager. A model with more
- * kinds than KV_MAX_GROUPS is one group without a window. */
+ * kinds than KV_MAX_GROUPS is one group without a window.
+ *
+ * The groups are those of the model, though the spec is a stage's (stage.h), because one batch is for all stages. A
+ * stage may lack layers of some. */
 void kv_groups_choose(const struct model_spec *spec, struct batch_limits *limits);
 
 /* Which layers the groups of these limits have: those of the group's kind, dealt in turn where several groups have it.

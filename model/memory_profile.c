@@ -82,6 +82,39 @@ void memory_profile_count_blocks(struct memory_profile *p)
     p->num_host_blocks = (int32_t)(host_blocks < numbers_left ? host_blocks : numbers_left);
 }
 
+int64_t memory_profile_left(const struct memory_profile *p)
+{
+    return p->discrete ? p->budget - memory_profile_fixed(p) : p->available - memory_profile_step_memory(p);
+}
+
+/* Whether a has less room for blocks than b. */
+static bool has_less_room(const struct memory_profile *a, const struct memory_profile *b)
+{
+    return (double)memory_profile_left(a) / (double)a->block_bytes <
+           (double)memory_profile_left(b) / (double)b->block_bytes;
+}
+
+int32_t memory_profile_agree(struct memory_profile *ranks, int32_t count)
+{
+    struct memory_profile fewest = ranks[0];
+    int32_t shortest = 0;
+    for (int32_t r = 1; r < count; r++) {
+        const struct memory_profile *p = &ranks[r];
+        if (p->num_blocks < fewest.num_blocks) fewest.num_blocks = p->num_blocks;
+        if (p->num_host_blocks < fewest.num_host_blocks) fewest.num_host_blocks = p->num_host_blocks;
+        if (p->num_host_slots < fewest.num_host_slots) fewest.num_host_slots = p->num_host_slots;
+        if (has_less_room(p, &ranks[shortest])) shortest = r;
+    }
+    for (int32_t r = 0; r < count; r++) {
+        struct memory_profile *p = &ranks[r];
+        p->num_blocks = fewest.num_blocks;
+        p->num_host_blocks = fewest.num_host_blocks;
+        p->num_host_slots = fewest.num_host_slots;
+        p->kv_cache = p->num_blocks * p->block_bytes;
+    }
+    return shortest;
+}
+
 int64_t memory_profile_step_memory(const struct memory_profile *p)
 {
     return p->activations + p->workspace + p->state + p->state_slots + p->draft_step;

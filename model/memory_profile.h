@@ -10,14 +10,15 @@
 #include "base/status.h"
 #include "kernels/dtype.h"
 
+/* Of several ranks, each has a profile of its own device. */
 struct memory_profile {
     char device[32];
-    bool discrete;          /* a GPU: see struct backend */
-    int64_t total;          /* of the device */
-    int64_t available;      /* on the CPU: host memory that was free when the plan was made; else 0 */
-    int64_t others;         /* held by other processes */
-    bool others_unknown;    /* a GPU: the system does not tell others from the context: others is 0, and the context has
-                               both */
+    bool discrete;       /* a GPU: see struct backend */
+    int64_t total;       /* of the device */
+    int64_t available;   /* on the CPU: host memory that was free when the plan was made, a rank's part of it; else 0 */
+    int64_t others;      /* held by other processes */
+    bool others_unknown; /* a GPU: the system does not tell others from the context: others is 0, and the context has
+                            both */
     char others_names[256]; /* which processes the others are, as far as it is known, or "" */
     int64_t context;        /* the CUDA context and the kernels loaded into it; 0 on the CPU */
     double utilization;     /* gpu_memory_utilization; 0 on the CPU */
@@ -46,7 +47,8 @@ struct memory_profile {
     int32_t group_layers[KV_MAX_GROUPS]; /* [num_groups] layers of each group */
     int64_t group_unused[KV_MAX_GROUPS]; /* [num_groups] of block_bytes, what the group leaves empty: see
                                             kv_cache_unused_bytes */
-    int32_t num_blocks;                  /* floor(kv_budget / block_bytes), or the override; all of them usable */
+    int32_t num_blocks;                  /* floor(kv_budget / block_bytes), or the override, or fewer because another
+                                            rank has fewer; all of them usable */
     int32_t num_blocks_override;         /* 0: computed */
     int64_t kv_cache;                    /* num_blocks * block_bytes */
     int64_t swap_space;                  /* host memory for blocks and states of preempted requests, taken as it is
@@ -85,6 +87,11 @@ int64_t memory_profile_fixed(const struct memory_profile *p);
 /* Sets num_blocks and kv_cache from kv_budget, or the override, and num_host_slots and num_host_blocks from swap_space.
  */
 void memory_profile_count_blocks(struct memory_profile *p);
+/* What the other terms leave to the blocks; below 0: they do not fit. */
+int64_t memory_profile_left(const struct memory_profile *p);
+/* Gives all ranks the fewest blocks, host blocks and host slots that one of them has. Returns the rank that has room
+ * for the fewest blocks. */
+int32_t memory_profile_agree(struct memory_profile *ranks, int32_t count);
 /* What a step takes: activations, workspace and state, those of a draft model included. On the CPU this and the blocks
  * are allocated after the plan. */
 int64_t memory_profile_step_memory(const struct memory_profile *p);

@@ -7,6 +7,7 @@
 #include "base/host_memory.h"
 #include "base/pool.h"
 #include "model/device_weights.h"
+#include "model/stage.h"
 
 static int64_t rope_table_bytes(const struct model *m, int32_t rope)
 {
@@ -45,8 +46,9 @@ static enum status allocate_state(struct model *m, struct error *err)
     const int64_t S = limits->max_num_seqs, max_blocks = batch_max_blocks(limits), max_len = limits->max_model_len;
     const int64_t i32 = sizeof(int32_t), f32 = sizeof(float);
     const int64_t own = !m->options.is_drafter;
-    const int64_t logits =
-        m->options.keep_logits ? (int64_t)batch_max_entries(limits) * model_spec_whole(m->spec)->vocab_size : 0;
+    const int64_t logits = m->options.keep_logits && stage_is_last(m->spec)
+                               ? (int64_t)batch_max_entries(limits) * model_spec_whole(m->spec)->vocab_size
+                               : 0;
     struct device_state *s = &m->state;
     const struct arena_request requests[] = {
         {PURPOSE_STATE, own * limits->num_groups * S * max_blocks, i32, &s->block_tables},
@@ -128,6 +130,17 @@ static enum status allocate_workspaces(struct model *m, const struct tensor_tabl
     return allocate_workspace_of(m, host, PURPOSE_HOST_STAGING, &query, err);
 }
 
+/* Of what a stage sends, the receiver may be late by as many steps as are in flight. */
+static enum status allocate_outbox(struct model *m, struct error *err)
+{
+    const int64_t elements = batch_max_rows(&m->options.limits) * (int64_t)m->spec->hidden_size;
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < m->options.max_in_flight && status == STATUS_OK && !stage_is_last(m->spec); i++)
+        status =
+            arena_alloc(&m->arena, PURPOSE_ACTIVATIONS, elements * dtype_size(m->options.dtype), &m->outbox[i], err);
+    return status;
+}
+
 /* Everything but weights and cache. */
 static enum status allocate_step_memory(struct model *m, const struct tensor_table *table, struct error *err)
 {
@@ -141,6 +154,7 @@ static enum status allocate_step_memory(struct model *m, const struct tensor_tab
     if (status == STATUS_OK) status = decoder_allocate(d, &m->arena, &m->options.limits, err);
     if (status == STATUS_OK) status = allocate_state(m, err);
     if (status == STATUS_OK) status = allocate_results(m, err);
+    if (status == STATUS_OK) status = allocate_outbox(m, err);
     if (status == STATUS_OK) status = allocate_workspaces(m, table, err);
     d->block_tables = m->state.block_tables;
     d->cos_sin = m->state.cos_sin;
@@ -248,25 +262,30 @@ static enum status allocate(struct model *m, struct model_weights *weights, stru
     return status;
 }
 
-static enum status open_group(const struct model_rank *ranks, int32_t num_ranks, struct error *err)
+/* The ranks of a stage compute together; one in a stage sends to one in the next. */
+static enum status open_groups(const struct model_rank *ranks, int32_t num_ranks, struct error *err)
 {
     struct backend *backends[COLLECTIVE_MAX_RANKS] = {NULL};
+    const int32_t of_stage = ranks[0].spec->all_stages ? stage_num_ranks(ranks[0].spec) : num_ranks;
+    enum status status = STATUS_OK;
     for (int32_t r = 0; r < num_ranks; r++) backends[r] = ranks[r].backend;
-    return backend_group_open(backends, num_ranks, err);
+    for (int32_t r = 0; r < num_ranks && status == STATUS_OK; r += of_stage)
+        status = backend_group_open(backends + r, of_stage, err);
+    return status == STATUS_OK && of_stage < num_ranks ? backend_transfers_open(backends, num_ranks, err) : status;
 }
 
 /* The weights are found by the rank. */
 static enum status allocate_rank(struct model *m, void *ranks, struct error *err)
 {
     const struct model_rank *all = ranks;
-    return allocate(m, all[m->spec->rank].weights, err);
+    return allocate(m, all[stage_rank(m->spec)].weights, err);
 }
 
 enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks, const struct model_options *options,
                                struct model **out, struct error *err)
 {
     struct model *m = NULL;
-    enum status status = options->is_drafter ? STATUS_OK : open_group(ranks, num_ranks, err);
+    enum status status = options->is_drafter ? STATUS_OK : open_groups(ranks, num_ranks, err);
     *out = NULL;
     for (int32_t r = 0; r < num_ranks && status == STATUS_OK; r++) {
         struct model *one = malloc(sizeof *one);
@@ -308,31 +327,46 @@ enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct err
     return model_for_ranks(m, allocate_cache, &num_blocks, err);
 }
 
-/* What host memory grows by: of several ranks, what all of them have got. */
+/* What host memory grows to: of several ranks, what all of them have. A piece of a stage may be larger than another's.
+ */
 struct growth {
     int32_t limit;
-    int32_t added[COLLECTIVE_MAX_RANKS];
+    int32_t before[COLLECTIVE_MAX_RANKS], after[COLLECTIVE_MAX_RANKS];
 };
 
 static enum status grow_swap_space(struct model *m, void *growth, struct error *err)
 {
     struct growth *g = growth;
-    return swap_space_grow(&m->swap, &m->arena, &m->cache, g->limit, &g->added[m->spec->rank], err);
+    const int32_t rank = stage_rank(m->spec);
+    g->before[rank] = m->swap.blocks.total;
+    const enum status status = swap_space_grow(&m->swap, &m->arena, &m->cache, g->limit, err);
+    g->after[rank] = m->swap.blocks.total;
+    return status;
 }
 
 static enum status grow_host_slots(struct model *m, void *growth, struct error *err)
 {
     struct growth *g = growth;
-    return swap_space_grow_slots(&m->swap, &m->arena, &m->cache, &m->states, g->limit, &g->added[m->spec->rank], err);
+    const int32_t rank = stage_rank(m->spec);
+    g->before[rank] = m->swap.slots.total;
+    const enum status status = swap_space_grow_slots(&m->swap, &m->arena, &m->cache, &m->states, g->limit, err);
+    g->after[rank] = m->swap.slots.total;
+    return status;
+}
+
+static int32_t least(const int32_t *counts, int32_t num_ranks)
+{
+    int32_t smallest = counts[0];
+    for (int32_t r = 1; r < num_ranks; r++)
+        if (counts[r] < smallest) smallest = counts[r];
+    return smallest;
 }
 
 static enum status grow(struct model *m, rank_function *function, int32_t limit, int32_t *added, struct error *err)
 {
     struct growth growth = {.limit = limit};
     const enum status status = model_for_ranks(m, function, &growth, err);
-    *added = growth.added[0];
-    for (int32_t r = 1; r <= m->num_others; r++)
-        if (growth.added[r] < *added) *added = growth.added[r];
+    *added = least(growth.after, 1 + m->num_others) - least(growth.before, 1 + m->num_others);
     return status;
 }
 
@@ -479,23 +513,41 @@ void model_attach(struct model *drafter, const struct model *target)
 
 /* ---- facts ---- */
 
-int64_t model_decode_weight_bytes(const struct model *m)
+static int64_t decode_weight_bytes(const struct model *m)
 {
     const struct model_weights *w = m->decoder.weights;
-    const bool counted = w->lm_head.data != w->embedding.data && !w->host_embeddings;
-    return w->bytes - (counted ? weight_bytes(&w->embedding) : 0);
+    const bool is_lm_head = stage_is_last(m->spec) && w->lm_head.data == w->embedding.data;
+    return w->bytes - (is_lm_head || w->host_embeddings ? 0 : weight_bytes(&w->embedding));
+}
+
+int64_t model_decode_weight_bytes(const struct model *m)
+{
+    int64_t bytes = decode_weight_bytes(m);
+    for (int32_t i = 0; i < m->num_others; i++) bytes += decode_weight_bytes(m->others[i]);
+    return bytes;
+}
+
+static void add_residence(struct model_residence *r, int64_t reserved, int64_t resident)
+{
+    r->reserved += reserved;
+    r->resident = resident < 0 || r->resident < 0 ? -1 : r->resident + resident;
+}
+
+static void residence_of_rank(const struct model *m, struct model_residence out[NUM_PURPOSES])
+{
+    int64_t reserved, resident;
+    model_weights_resident(m->decoder.weights, &reserved, &resident);
+    add_residence(&out[PURPOSE_WEIGHTS], reserved, resident);
+    for (size_t i = 0; i < m->arena.count; i++) {
+        const struct arena_piece *piece = &m->arena.pieces[i];
+        add_residence(&out[piece->purpose == PURPOSE_HOST_STAGING ? PURPOSE_STATE : piece->purpose], piece->bytes,
+                      host_memory_resident(piece->data, piece->bytes));
+    }
 }
 
 void model_residence(const struct model *m, struct model_residence out[NUM_PURPOSES])
 {
-    struct model_residence *weights = &out[PURPOSE_WEIGHTS];
     memset(out, 0, NUM_PURPOSES * sizeof *out);
-    model_weights_resident(m->decoder.weights, &weights->reserved, &weights->resident);
-    for (size_t i = 0; i < m->arena.count; i++) {
-        const struct arena_piece *piece = &m->arena.pieces[i];
-        const int64_t resident = host_memory_resident(piece->data, piece->bytes);
-        struct model_residence *r = &out[piece->purpose == PURPOSE_HOST_STAGING ? PURPOSE_STATE : piece->purpose];
-        r->reserved += piece->bytes;
-        r->resident = resident < 0 || r->resident < 0 ? -1 : r->resident + resident;
-    }
+    residence_of_rank(m, out);
+    for (int32_t i = 0; i < m->num_others; i++) residence_of_rank(m->others[i], out);
 }

@@ -115,8 +115,8 @@ enum status model_collect(struct model *m, struct sample_output *out, struct err
 /* With keep_logits: the raw logits of the last collected step, [num_samples, vocab_size] on the device. */
 const float *model_logits(const struct model *m);
 
-/* Bytes of weights that a decode step reads: all of them, but of the embedding only a few rows, which are not counted,
- * unless it is the output matrix, too. */
+/* Bytes of weights that a decode step reads in all ranks: all of them, but of the embedding only a few rows, which are
+ * not counted, unless it is the output matrix, too. */
 int64_t model_decode_weight_bytes(const struct model *m);
 
 /* Host memory of one purpose. */
@@ -124,7 +124,7 @@ struct model_residence {
     int64_t reserved; /* bytes */
     int64_t resident; /* bytes of those that are in memory now; -1: the system does not tell */
 };
-/* Fills what a model on the CPU holds, where staging is a part of the state. Call it between steps. */
+/* Fills what a model on the CPU holds in all ranks, where staging is a part of the state. Call it between steps. */
 void model_residence(const struct model *m, struct model_residence out[NUM_PURPOSES]);
 
 #endif

@@ -27,7 +27,7 @@ float recurrent_slope(const struct recurrent_spec *r, int32_t head)
     return r->slope_factor * exp2f(-8 * (float)(r->first_head + head + 1) / (float)n);
 }
 
-int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size)
+int64_t layer_mixer_out_size(const struct layer_spec *layer)
 {
     switch (layer->mixer) {
     case MIXER_ATTENTION:
@@ -36,7 +36,7 @@ int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size
     case MIXER_RECURRENT:
         return recurrent_v_size(&layer->recurrent);
     case MIXER_CONV:
-        return hidden_size;
+        return layer->conv.channels;
     case MIXER_LATENT:
         return latent_out_size(&layer->latent);
     default:
@@ -44,7 +44,7 @@ int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size
     }
 }
 
-int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size)
+int64_t layer_mixer_in_size(const struct layer_spec *layer)
 {
     switch (layer->mixer) {
     case MIXER_ATTENTION:
@@ -53,7 +53,7 @@ int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size)
     case MIXER_RECURRENT:
         return recurrent_in_size(&layer->recurrent);
     case MIXER_CONV:
-        return 3 * (int64_t)hidden_size;
+        return 3 * (int64_t)layer->conv.channels;
     case MIXER_LATENT:
         return latent_first_size(&layer->latent) + latent_vector_size(&layer->latent);
     default:
@@ -98,7 +98,7 @@ struct layer_sizes model_spec_largest(const struct model_spec *spec)
 size_t model_spec_num_experts(const struct model_spec *spec)
 {
     size_t count = 0;
-    for (int32_t i = 0; i < spec->num_layers; i++) count += (size_t)spec->layers[i].experts.router.num_experts;
+    for (int32_t i = 0; i < spec->num_layers; i++) count += (size_t)router_num_own(&spec->layers[i].experts.router);
     return count;
 }
 

@@ -303,8 +303,9 @@ struct recurrent_spec {
 };
 
 /* A layer that is a short convolution between two gates (LFM2): of the three parts of its input's projection, of
- * hidden_size elements each, the first is the input gate, the second the output gate and the third x. */
+ * `channels` elements each, the first is the input gate, the second the output gate and the third x. */
 struct conv_spec {
+    int32_t channels; /* hidden_size, or a rank's part of it */
     int32_t width;
     bool bias; /* of the projections and of the convolution */
 };
@@ -409,7 +410,7 @@ struct mlp_spec {
  * If the layer has an MLP beside it, that is the shared experts', or Gemma 4's dense MLP: its result is added.
  */
 struct experts_spec {
-    struct router_params router; /* num_experts 0: the layer has no experts */
+    struct router_params router; /* num_experts 0: the layer has no experts. num_own: of a rank (shard.h) */
     int32_t intermediate_size;   /* of an expert */
     int32_t latent_size; /* experts read a projection of the layer's input to so many elements, and what they make is
                             projected back (Nemotron 3 Super); 0: neither */
@@ -466,8 +467,8 @@ static inline bool layer_is_recurrent(const struct layer_spec *layer)
 
 /* Elements of a token of what the mixer projects its input to, and of what it computes, which o reads. Of two mixers,
  * those of attention come first. */
-int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size);
-int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size);
+int64_t layer_mixer_in_size(const struct layer_spec *layer);
+int64_t layer_mixer_out_size(const struct layer_spec *layer);
 
 /* Whether it has an MLP or experts; otherwise it is a mixer alone. */
 static inline bool layer_has_mlp(const struct layer_spec *layer)
@@ -587,7 +588,12 @@ struct model_spec {
     /* What one of several ranks computes (shard.h): the sizes above and of the layers are the rank's. NULL: all of the
      * model. */
     const struct model_spec *whole;
-    int32_t rank, num_ranks;                    /* num_ranks 0 or 1: there is one */
+    int32_t rank, num_ranks; /* num_ranks 0 or 1: there is one */
+    bool expert_parallel;    /* of several ranks each has some of the experts, whole */
+    /* What one of several stages computes (stage.h): num_layers layers of the model, from first_layer on. all_stages:
+     * the whole model; NULL: there is one stage */
+    const struct model_spec *all_stages;
+    int32_t stage, num_stages, first_layer;
     struct head_spec head;                      /* HEAD_NONE: the model stands alone */
     struct layer_spec layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
@@ -618,7 +624,8 @@ struct layer_sizes {
 };
 struct layer_sizes model_spec_largest(const struct model_spec *spec);
 
-size_t model_spec_num_experts(const struct model_spec *spec); /* of all layers together */
+/* Of all layers together; of a rank, those that it has. */
+size_t model_spec_num_experts(const struct model_spec *spec);
 
 /* The most tokens of one sequence that the model is made for: max_position_embeddings, stretched by linear, dynamic or
  * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. In files of models with two ropes

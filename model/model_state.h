@@ -64,7 +64,8 @@ struct model {
     struct swap_space swap;
     struct step_results results[MODEL_MAX_STEPS]; /* [options.max_in_flight] a ring, as the staging memory of inputs */
     int64_t submitted, collected;                 /* steps */
-    struct sampling_needs *sampling_needs;        /* [S] by state_index; of a drafter the target's */
+    void *outbox[MODEL_MAX_STEPS];         /* [options.max_in_flight] of a stage that is not the last: what it sends */
+    struct sampling_needs *sampling_needs; /* [S] by state_index; of a drafter the target's */
     /* Of rank 0 of several: the other ranks' models, and a thread for each rank. */
     struct model *others[COLLECTIVE_MAX_RANKS - 1]; /* [num_others] */
     int32_t num_others;

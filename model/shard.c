@@ -61,7 +61,6 @@ static enum status refuse(const struct sharding *s, const char *what)
 static enum status shard_attention(const struct sharding *s, struct attention_spec *a)
 {
     const int32_t all = a->num_heads;
-    if (a->qk_norm == QK_NORM_PROJECTION) return refuse(s, "norms of q and k over all heads at once");
     enum status status = divide(s, "attention heads", &a->num_heads);
     if (status == STATUS_OK) status = divide_or_repeat(s, "KV heads", &a->num_kv_heads);
     a->all_heads = all;
@@ -76,9 +75,11 @@ static enum status shard_recurrent(const struct sharding *s, struct recurrent_sp
     enum status status = divide(s, "value heads in its recurrent mixer", &r->num_v_heads);
     if (status == STATUS_OK) status = divide_or_repeat(s, "key heads in its recurrent mixer", &r->num_k_heads);
     if (status != STATUS_OK) return status;
-    if (!r->no_norm && recurrent_v_size(r) % r->norm_group_size)
-        return refuse(s, "a norm of its recurrent mixer over the heads of several ranks");
-    if (r->norm_size == all) r->norm_size = (int32_t)recurrent_v_size(r);
+    const int64_t mine = recurrent_v_size(r);
+    const bool whole_groups = r->no_norm || mine % r->norm_group_size == 0;
+    if (!whole_groups && (r->norm_size != all || r->norm_group_size % mine))
+        return refuse(s, "a norm of its recurrent mixer over some of the heads of several ranks");
+    if (r->norm_size == all) r->norm_size = (int32_t)mine;
     r->all_heads = all_heads;
     r->first_head = s->part->rank * r->num_v_heads;
     return STATUS_OK;
@@ -115,16 +116,32 @@ static enum status shard_features(const struct sharding *s, const char *what, en
     return STATUS_OK;
 }
 
+/* Rank 0 has as many as any. */
+static enum status share_out_experts(const struct sharding *s, struct router_params *router)
+{
+    const int32_t ranks = s->part->num_ranks, rank = s->part->rank, all = router->num_experts;
+    const int32_t each = all / ranks, more = all % ranks;
+    if (all > 0 && each == 0)
+        return error_set(s->err, STATUS_UNSUPPORTED,
+                         "layer %d has %d experts, too few for %d ranks that each have some of them; use fewer ranks, "
+                         "or no expert parallelism",
+                         s->layer, all, ranks);
+    router->first_own = rank * each + (rank < more ? rank : more);
+    router->num_own = each + (rank < more);
+    return STATUS_OK;
+}
+
 static enum status shard_layer(const struct sharding *s, struct layer_spec *l)
 {
     enum status status = STATUS_OK;
-    if (l->mixer == MIXER_CONV) return refuse(s, "a convolution as its mixer");
+    if (l->mixer == MIXER_CONV) status = divide(s, "channels of its convolution", &l->conv.channels);
     if (l->mixer == MIXER_ATTENTION) status = shard_attention(s, &l->attention);
     if (layer_is_recurrent(l) && status == STATUS_OK) status = shard_recurrent(s, &l->recurrent);
     if (l->mixer == MIXER_LATENT && status == STATUS_OK) status = divide(s, "attention heads", &l->latent.num_heads);
     if (status == STATUS_OK)
         status = shard_features(s, "features in its MLP", TENSOR_UP, TENSOR_DOWN, &l->mlp.intermediate_size);
     if (status != STATUS_OK) return status;
+    if (s->part->expert_parallel) return share_out_experts(s, &l->experts.router);
     return shard_features(s, "features in each expert", TENSOR_EXPERT_UP, TENSOR_EXPERT_DOWN,
                           &l->experts.intermediate_size);
 }
@@ -168,6 +185,8 @@ static const struct {
     [TENSOR_K] = {KV_HEADS},
     [TENSOR_V] = {KV_HEADS},
     [TENSOR_OUTPUT_GATE] = {HEADS},
+    [TENSOR_Q_NORM] = {HEADS}, /* over all heads; that of one is the same in all ranks */
+    [TENSOR_K_NORM] = {KV_HEADS},
     [TENSOR_SINKS] = {HEADS},
     [TENSOR_MIX_Q] = {K_HEADS},
     [TENSOR_MIX_K] = {K_HEADS},
@@ -177,6 +196,7 @@ static const struct {
     [TENSOR_MIX_B] = {V_HEADS},
     [TENSOR_MIX_GATE_B] = {V_HEADS},
     [TENSOR_MIX_A_B] = {V_HEADS},
+    [TENSOR_CONV_BIAS] = {K_HEADS}, /* of a short convolution alone, as TENSOR_CONV */
     [TENSOR_A_LOG] = {V_HEADS},
     [TENSOR_DT_BIAS] = {V_HEADS},
     [TENSOR_SKIP] = {V_HEADS},
@@ -196,9 +216,10 @@ static const struct {
     [TENSOR_LM_HEAD] = {TOKENS},
 };
 
-/* How many heads of that kind the whole model has. */
+/* How many heads of that kind the whole model has. Those of a short convolution are its channels. */
 static int64_t count_of(const struct layer_spec *l, enum unit unit)
 {
+    if (l->mixer == MIXER_CONV) return l->conv.channels;
     switch (unit) {
     case HEADS:
         return l->mixer == MIXER_ATTENTION ? l->attention.num_heads
@@ -231,6 +252,16 @@ static int64_t first_of(const struct model_spec *part, int32_t layer, enum unit 
     return part->rank * count / part->num_ranks * (size / count);
 }
 
+struct column_range shard_columns(const struct model_spec *part, int32_t layer, enum tensor_role role)
+{
+    const struct layer_spec *l = &part->whole->layers[layer];
+    int64_t total = layer_mixer_out_size(l);
+    if (role == TENSOR_DOWN) total = l->mlp.intermediate_size;
+    if (role == TENSOR_O && l->recurrent_beside) total = attention_out_size(&l->attention);
+    if (role == TENSOR_MIX_O) total = recurrent_v_size(&l->recurrent);
+    return (struct column_range){first_of(part, layer, units[role].columns, total), total};
+}
+
 /* Rows first .. first + t->out_features - 1 of *whole, which are whole runs of it or lie in one. */
 static void place_rows(struct tensor *t, const struct tensor *whole, int64_t first)
 {
@@ -241,13 +272,27 @@ static void place_rows(struct tensor *t, const struct tensor *whole, int64_t fir
     t->file_rows = whole->file_rows;
 }
 
+/* The rank's rows of each of the three parts of what reads the input of a short convolution. */
+static void place_conv_rows(struct tensor *t, const struct tensor *whole, const struct model_spec *part)
+{
+    const int64_t channels = whole->out_features / 3;
+    t->file_row = whole->file_row + first_of(part, t->layer, K_HEADS, channels);
+    t->run = t->out_features / 3;
+    t->step = channels;
+    t->file_rows = whole->file_rows;
+}
+
 static void place_shard(struct tensor *t, const struct tensor *whole, const struct model_spec *part)
 {
     enum unit rows = units[t->role].rows;
-    const enum unit columns = t->kind == TENSOR_MATRIX ? units[t->role].columns : ALL;
+    enum unit columns = t->kind == TENSOR_MATRIX ? units[t->role].columns : ALL;
     if (t->role == TENSOR_CONV) rows = t->part < 2 ? K_HEADS : V_HEADS; /* one for each of q, k and v */
     if (t->out_features == whole->out_features) rows = ALL;
-    place_rows(t, whole, first_of(part, t->layer, rows, whole->out_features));
+    if (t->in_features == whole->in_features) columns = ALL;
+    if (t->role == TENSOR_MIX_Q && part->layers[t->layer].mixer == MIXER_CONV)
+        place_conv_rows(t, whole, part);
+    else
+        place_rows(t, whole, first_of(part, t->layer, rows, whole->out_features));
     t->first_column = first_of(part, t->layer, columns, whole->in_features);
     t->file_columns = whole->file_columns;
     t->is_share = units[t->role].columns != ALL || units[t->role].is_share;
@@ -294,6 +339,20 @@ static enum status check_quantized(const struct tensor *t, const struct model_sp
                      (long long)(cut_columns ? cuts.columns : cuts.rows));
 }
 
+/* Whether *t is a tensor of another rank's expert. */
+static bool is_elsewhere(const struct tensor *t, const struct model_spec *part)
+{
+    if (t->num_experts == 0) return false;
+    const struct router_params *router = &part->layers[t->layer].experts.router;
+    return t->expert < router->first_own || t->expert >= router->first_own + router_num_own(router);
+}
+
+/* Whether it is a bias that rank 0 alone adds. */
+static bool is_of_first_rank(const struct tensor *t, const struct model_spec *part)
+{
+    return t->kind == TENSOR_BIAS && t->is_share && !(part->expert_parallel && t->num_experts > 0);
+}
+
 enum status tensor_table_shard(struct tensor_table *table, const struct tensor_table *whole,
                                const struct model_spec *part, struct error *err)
 {
@@ -302,16 +361,18 @@ enum status tensor_table_shard(struct tensor_table *table, const struct tensor_t
     struct tensor_table shards = {.tensors = malloc(most * sizeof *shards.tensors)};
     enum status status = STATUS_OK;
     if (!shards.tensors) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
-    for (int32_t i = 0; i < table->count && status == STATUS_OK; i++) {
+    const struct tensor *of_whole = whole->tensors;
+    for (int32_t i = 0; i < table->count && status == STATUS_OK; i++, of_whole++) {
         struct tensor *t = &table->tensors[i];
+        while (is_elsewhere(of_whole, part)) of_whole++;
         const bool conv = t->role == TENSOR_CONV || t->role == TENSOR_CONV_BIAS;
-        if (conv && t->kind == TENSOR_VECTOR && t->num_parts == 1) {
-            add_channels(&shards, t, &whole->tensors[i], part);
+        if (conv && part->layers[t->layer].mixer != MIXER_CONV && t->kind == TENSOR_VECTOR && t->num_parts == 1) {
+            add_channels(&shards, t, of_whole, part);
             continue;
         }
-        place_shard(t, &whole->tensors[i], part);
+        place_shard(t, of_whole, part);
         status = check_quantized(t, part, err);
-        if (t->kind == TENSOR_BIAS && t->is_share && part->rank > 0) continue;
+        if (is_of_first_rank(t, part) && part->rank > 0) continue;
         shards.tensors[shards.count++] = *t;
     }
     tensor_table_free(table);

@@ -5,7 +5,7 @@ struct layer_state layer_state_sizes(const struct model_spec *spec, int32_t laye
     const struct layer_spec *l = &spec->layers[layer];
     const struct recurrent_spec *r = &l->recurrent;
     if (l->mixer == MIXER_CONV)
-        return (struct layer_state){.conv_stride = (int64_t)spec->hidden_size * (l->conv.width - 1)};
+        return (struct layer_state){.conv_stride = (int64_t)l->conv.channels * (l->conv.width - 1)};
     if (!layer_is_recurrent(l)) return (struct layer_state){0};
     return (struct layer_state){.conv_stride = recurrent_channels(r) * (r->conv_width - 1),
                                 .matrix_stride = recurrent_v_size(r) * r->k_head_size};

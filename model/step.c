@@ -1,5 +1,6 @@
 /* A step of a model: submit and collect. */
 #include "model/model_state.h"
+#include "model/stage.h"
 
 static bool uses_history(const struct sampling_state *state)
 {
@@ -112,7 +113,7 @@ static void move_blocks(struct model *m, const struct batch *batch)
                                             .num_pairs = batch->num_copies};
     if (batch->num_deltas > 0) b->update_block_tables(b, &update);
     if (swaps) swap_of_step(&m->swap, b, &m->cache, &m->states, batch);
-    if (batch->num_copies == 0) return;
+    if (batch->num_copies == 0 || m->cache.num_tensors == 0) return;
     /* Copies are of all tensors, so they wait for the swaps of the last. */
     if (swaps) b->event_wait(b, m->swap.swapped[m->cache.groups.num_tensors - 1], NULL);
     b->copy_blocks(b, &copies);
@@ -218,6 +219,48 @@ static void download(struct model *m, const struct step_results *r)
     download_rows(m->backend, &r->targets, &s->targets, r->num_targets, true, r->target_top_stride);
 }
 
+/* ---- stages ---- */
+
+static struct transfer_args transfer_of(const struct model *m, const struct batch *batch, void *x, int32_t stages)
+{
+    const int64_t elements = batch->num_tokens * (int64_t)m->spec->hidden_size;
+    return (struct transfer_args){.x = x,
+                                  .bytes = elements * dtype_size(m->options.dtype),
+                                  .peer = stage_rank(m->spec) + stages * stage_num_ranks(m->spec)};
+}
+
+/* Gets the residual stream from the stage before. False: that has ended the step early. */
+static bool receive(struct model *m, const struct batch *batch)
+{
+    const struct transfer_args args = transfer_of(m, batch, m->decoder.act.residual, -1);
+    return stage_is_first(m->spec) || m->backend->receive(m->backend, &args);
+}
+
+/* Sends it to the next stage, or that this one has ended the step early. */
+static void send(struct model *m, const struct batch *batch, int place, bool computed)
+{
+    const struct transfer_args args = transfer_of(m, batch, computed ? m->outbox[place] : NULL, 1);
+    if (stage_is_last(m->spec)) return;
+    if (computed) m->backend->copy(m->backend, args.x, m->decoder.act.residual, args.bytes, NULL);
+    m->backend->send(m->backend, &args);
+}
+
+/* ---- submit and collect ---- */
+
+static enum status forward(struct model *m, const struct batch *batch, const struct decode_graph *graph,
+                           struct error *err)
+{
+    if (graph) {
+        m->backend->graph_launch(m->backend, graph->graph);
+        return STATUS_OK;
+    }
+    const struct step_shape shape = shape_of(m, batch);
+    if (!decoder_forward(&m->decoder, &shape)) return error_set(err, STATUS_CANCELLED, "the step was cancelled");
+    if (stores_tokens(batch)) m->cache.measure_scales = false;
+    return STATUS_OK;
+}
+
+/* Of each step a stage receives once and sends once, whatever fails. */
 static enum status submit(struct model *m, void *step_batch, struct error *err)
 {
     const struct batch *batch = step_batch;
@@ -229,24 +272,45 @@ static enum status submit(struct model *m, void *step_batch, struct error *err)
     const struct decode_graph *graph = find_graph(m, batch);
     step_inputs_upload(&m->inputs, m->backend, batch, graph ? graph->num_seqs : 0, place);
     move_blocks(m, batch);
-    if (graph) {
-        m->backend->graph_launch(m->backend, graph->graph);
-    } else {
-        const struct step_shape shape = shape_of(m, batch);
-        if (!decoder_forward(&m->decoder, &shape)) return error_set(err, STATUS_CANCELLED, "the step was cancelled");
-        if (stores_tokens(batch)) m->cache.measure_scales = false;
+    const bool came = receive(m, batch);
+    const enum status status =
+        came ? forward(m, batch, graph, err) : error_set(err, STATUS_CANCELLED, "an earlier stage ended the step");
+    send(m, batch, place, status == STATUS_OK);
+    if (status != STATUS_OK) return status;
+    if (stage_is_last(m->spec)) {
+        sample(m, batch, results);
+        score_targets(m, batch, results);
+        download(m, results);
     }
-    sample(m, batch, results);
-    score_targets(m, batch, results);
-    download(m, results);
     m->backend->event_record(m->backend, results->done, NULL);
     m->submitted++;
     return STATUS_OK;
 }
 
+/* Rank `rank` of the model. */
+static struct model *rank_of(struct model *m, int32_t rank)
+{
+    return rank == 0 ? m : m->others[rank - 1];
+}
+
+/* The model whose samples are those of the step. */
+static struct model *sampler(struct model *m)
+{
+    return m->spec->all_stages ? rank_of(m, (m->spec->num_stages - 1) * stage_num_ranks(m->spec)) : m;
+}
+
+/* A step that a later stage has cancelled is in flight in none, and nothing of it stays. */
 enum status model_submit(struct model *m, const struct batch *batch, struct error *err)
 {
-    return model_for_ranks(m, submit, (void *)batch, err);
+    const int64_t submitted = m->submitted;
+    bool measures[COLLECTIVE_MAX_RANKS];
+    for (int32_t r = 0; r <= m->num_others; r++) measures[r] = rank_of(m, r)->cache.measure_scales;
+    const enum status status = model_for_ranks(m, submit, (void *)batch, err);
+    for (int32_t r = 0; r <= m->num_others && status == STATUS_CANCELLED; r++) {
+        rank_of(m, r)->submitted = submitted;
+        rank_of(m, r)->cache.measure_scales = measures[r];
+    }
+    return status;
 }
 
 static struct sample_output output_of(const struct token_results *r, int32_t count, int32_t top_stride)
@@ -272,7 +336,7 @@ static enum status collect(struct model *m, void *context, struct error *err)
 
 enum status model_collect(struct model *m, struct sample_output *out, struct error *err)
 {
-    struct step_results *results = &m->results[m->collected % m->options.max_in_flight];
+    struct step_results *results = &sampler(m)->results[m->collected % m->options.max_in_flight];
     const enum status status = model_for_ranks(m, collect, NULL, err);
     if (status != STATUS_OK) return status;
     *out = output_of(&results->samples, results->num_samples, results->top_stride);
@@ -299,5 +363,5 @@ void model_take_drafts(struct model *target, int32_t pass, const struct model *d
 
 const float *model_logits(const struct model *m)
 {
-    return m->state.kept_logits;
+    return sampler((struct model *)m)->state.kept_logits;
 }

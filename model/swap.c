@@ -10,7 +10,7 @@ static enum status create_stream_and_events(struct swap_space *s, struct backend
                                             struct error *err)
 {
     if (s->swapped) return STATUS_OK;
-    s->swapped = calloc((size_t)num_indices, sizeof *s->swapped);
+    s->swapped = calloc((size_t)num_indices + 1, sizeof *s->swapped);
     if (!s->swapped) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     enum status status = b->stream_create(b, &s->stream, err);
     if (status == STATUS_OK) status = b->event_create(b, &s->before, err);
@@ -26,18 +26,23 @@ static int32_t units_of_piece(const struct swap_pieces *p, int32_t piece)
     return left < p->piece_units ? left : p->piece_units;
 }
 
-static enum status add_piece(struct swap_pieces *p, struct arena *arena, int32_t *added, struct error *err)
+/* Of several stages, one may have all units when another still grows. */
+static enum status add_piece(struct swap_pieces *p, struct arena *arena, struct error *err)
 {
     void *data;
-    *added = units_of_piece(p, p->count);
-    enum status status = arena_alloc(arena, PURPOSE_SWAP_SPACE, *added * p->unit_bytes, &data, err);
-    if (status == STATUS_OK) p->data[p->count++] = data;
-    return status;
+    if (p->unit_bytes == 0) p->total = p->limit;
+    if (p->total == p->limit) return STATUS_OK;
+    const int32_t units = units_of_piece(p, p->count);
+    enum status status = arena_alloc(arena, PURPOSE_SWAP_SPACE, units * p->unit_bytes, &data, err);
+    if (status != STATUS_OK) return status;
+    p->data[p->count++] = data;
+    p->total += units;
+    return STATUS_OK;
 }
 
 static struct swap_pieces pieces_of(int64_t unit_bytes, int32_t first, int32_t limit)
 {
-    const int64_t units = PIECE_BYTES / unit_bytes, least = (limit - 1) / SWAP_MAX_PIECES + 1;
+    const int64_t units = unit_bytes > 0 ? PIECE_BYTES / unit_bytes : limit, least = (limit - 1) / SWAP_MAX_PIECES + 1;
     return (struct swap_pieces){.piece_units = (int32_t)(units < least   ? least
                                                          : units < limit ? units
                                                                          : limit),
@@ -47,21 +52,21 @@ static struct swap_pieces pieces_of(int64_t unit_bytes, int32_t first, int32_t l
 }
 
 enum status swap_space_grow(struct swap_space *s, struct arena *arena, const struct kv_cache *cache, int32_t limit,
-                            int32_t *added, struct error *err)
+                            struct error *err)
 {
     const enum status status = create_stream_and_events(s, arena->backend, cache->groups.num_tensors, err);
     if (status != STATUS_OK) return status;
-    if (s->blocks.count == 0) s->blocks = pieces_of(cache->block_bytes, cache->num_blocks + 1, limit);
-    return add_piece(&s->blocks, arena, added, err);
+    if (s->blocks.total == 0) s->blocks = pieces_of(cache->block_bytes, cache->num_blocks + 1, limit);
+    return add_piece(&s->blocks, arena, err);
 }
 
 enum status swap_space_grow_slots(struct swap_space *s, struct arena *arena, const struct kv_cache *cache,
-                                  const struct state_cache *states, int32_t limit, int32_t *added, struct error *err)
+                                  const struct state_cache *states, int32_t limit, struct error *err)
 {
     const enum status status = create_stream_and_events(s, arena->backend, cache->groups.num_tensors, err);
     if (status != STATUS_OK) return status;
-    if (s->slots.count == 0) s->slots = pieces_of(states->slot_bytes, states->num_slots + 1, limit);
-    return add_piece(&s->slots, arena, added, err);
+    if (s->slots.total == 0) s->slots = pieces_of(states->slot_bytes, states->num_slots + 1, limit);
+    return add_piece(&s->slots, arena, err);
 }
 
 void swap_space_close(struct swap_space *s, struct backend *b, int32_t num_indices)

@@ -21,7 +21,8 @@ struct swap_pieces {
     uint8_t *data[SWAP_MAX_PIECES]; /* [count] */
     int32_t count, piece_units;     /* the last piece may have fewer */
     int32_t first, limit;
-    int64_t unit_bytes;
+    int32_t total;      /* units that there are */
+    int64_t unit_bytes; /* 0: nothing is kept here of a unit, and there are no pieces */
 };
 
 /* Zero-initialise it. */
@@ -35,14 +36,14 @@ struct swap_space {
                                before the first piece */
 };
 
-/* Allocates memory for *added more blocks. Host blocks are numbered from cache->num_blocks + 1 on, those of the first
- * call first; all calls together add `limit` blocks, which never changes. Blocks are added when they are needed and not
- * at start-up, because pinning gigabytes takes a second. */
+/* Allocates memory for more blocks: s->blocks.total is how many there are then. Host blocks are numbered from
+ * cache->num_blocks + 1 on, those of the first call first; all calls together add `limit` blocks, which never changes.
+ * Blocks are added when they are needed and not at start-up, because pinning gigabytes takes a second. */
 enum status swap_space_grow(struct swap_space *s, struct arena *arena, const struct kv_cache *cache, int32_t limit,
-                            int32_t *added, struct error *err);
+                            struct error *err);
 /* The same for host slots, numbered from states->num_slots + 1 on. */
 enum status swap_space_grow_slots(struct swap_space *s, struct arena *arena, const struct kv_cache *cache,
-                                  const struct state_cache *states, int32_t limit, int32_t *added, struct error *err);
+                                  const struct state_cache *states, int32_t limit, struct error *err);
 void swap_space_close(struct swap_space *s, struct backend *b, int32_t num_indices);
 
 bool swap_is_needed(const struct batch *batch);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/shard.h"
+#include "model/stage.h"
 
 /* A layer has 14 matrices and gains, each with a bias (of a recurrent one, no more); or, with 4 scalars in place of a
  * gate and its bias, 2 tensors more; beside attention, 18 tensors of a recurrent mixer; a norm of V; 4 tensors behind
@@ -203,7 +204,7 @@ static void add_qkv(struct tensor_table *table, const struct model_spec *spec, i
                          .in_features = spec->hidden_size * (layer_reads_embedding(spec, layer) ? 2 : 1),
                          .merged = MERGED_QKV,
                          .num_parts = (a->output_gate ? 4 : 3) + (l->recurrent_beside ? mix_parts(&l->recurrent) : 0),
-                         .merged_rows = layer_mixer_in_size(l, spec->hidden_size)};
+                         .merged_rows = layer_mixer_in_size(l)};
     const char *merged = spec->names.qkv;
     const int64_t shared = a->num_heads / a->num_kv_heads;
     qkv.merged_in_file = merged != NULL;
@@ -302,7 +303,7 @@ static void add_mix(struct tensor_table *table, const struct model_spec *spec, i
                        .merged = MERGED_QKV,
                        .num_parts = before + mix_parts(r),
                        .first_row = l->recurrent_beside ? attention_qkv_size(&l->attention) : 0,
-                       .merged_rows = layer_mixer_in_size(l, spec->hidden_size)};
+                       .merged_rows = layer_mixer_in_size(l)};
     for (t.part = before; t.part < t.num_parts; t.part++) {
         const enum mix_part part = orders[r->value_first][t.part - before];
         t.role = (enum tensor_role)(TENSOR_MIX_Q + part);
@@ -387,19 +388,20 @@ static void add_recurrent(struct tensor_table *table, const struct model_spec *s
 static void add_conv(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct conv_spec *c = &spec->layers[layer].conv;
-    const int64_t hidden = spec->hidden_size;
-    const struct tensor in = {.role = TENSOR_MIX_Q, .layer = layer, .out_features = 3 * hidden, .in_features = hidden};
+    const int64_t hidden = spec->hidden_size, channels = c->channels;
+    const struct tensor in = {
+        .role = TENSOR_MIX_Q, .layer = layer, .out_features = 3 * channels, .in_features = hidden};
     add_matrix(table, spec, &in, in_mixer(spec, layer, "in_proj").text, c->bias);
     const struct tensor conv = {.role = TENSOR_CONV,
                                 .kind = TENSOR_VECTOR,
                                 .layer = layer,
                                 .width = c->width,
-                                .out_features = hidden * c->width};
+                                .out_features = channels * c->width};
     add(table, &conv, "%s.%s", layer_name(spec, layer).text, in_mixer(spec, layer, "conv.weight").text);
     const struct tensor bias = {
-        .role = TENSOR_CONV_BIAS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = hidden};
+        .role = TENSOR_CONV_BIAS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = channels};
     if (c->bias) add(table, &bias, "%s.%s", layer_name(spec, layer).text, in_mixer(spec, layer, "conv.bias").text);
-    const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = hidden};
+    const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = channels};
     add_matrix(table, spec, &o, in_mixer(spec, layer, spec->names.conv_o).text, c->bias);
 }
 
@@ -519,7 +521,8 @@ static void add_expert_matrix(struct tensor_table *table, const struct model_spe
     char module[sizeof matrix->name];
     struct tensor bias = *matrix;
     if (!matrix->merged_in_file) {
-        snprintf(module, sizeof module, "%s.%d.%s", spec->names.experts, matrix->expert, name);
+        const int32_t expert = spec->layers[matrix->layer].experts.router.first_own + matrix->expert;
+        snprintf(module, sizeof module, "%s.%d.%s", spec->names.experts, expert, name);
         add_matrix(table, spec, matrix, module, has_bias);
         return;
     }
@@ -534,7 +537,8 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
 {
     const struct experts_spec *e = &spec->layers[layer].experts;
     const struct tensor_names *names = &spec->names;
-    const int64_t width = experts_width(e, spec->hidden_size), inner = e->intermediate_size, n = e->router.num_experts;
+    const int64_t width = experts_width(e, spec->hidden_size), inner = e->intermediate_size;
+    const int64_t n = router_num_own(&e->router);
     const bool merged = names->experts == NULL, apart = merged && !names->expert_gate_up;
     const int num_parts = gate_operands(&e->gate);
     const char *gate = merged && !apart ? names->expert_gate_up : names->expert_gate;
@@ -550,6 +554,7 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
                        .merged_rows = num_parts * n * inner,
                        .merged_in_file = merged,
                        .num_experts = (int32_t)n,
+                       .file_experts = e->router.num_experts,
                        .transposed = merged && names->experts_transposed,
                        .flat = merged && names->experts_flat};
     const bool interleaved = merged && names->experts_interleaved;
@@ -602,7 +607,7 @@ static void add_experts(struct tensor_table *table, const struct model_spec *spe
     if (e->own_norms) add_own_norms(table, spec, layer);
     t.role = TENSOR_EXPERTS_IN, t.out_features = e->latent_size;
     if (e->latent_size > 0) add_matrix(table, spec, &t, spec->names.experts_in, e->latent_bias);
-    for (int32_t i = 0; i < n; i++) add_expert(table, spec, layer, i);
+    for (int32_t i = 0; i < router_num_own(&e->router); i++) add_expert(table, spec, layer, i);
     t.role = TENSOR_EXPERTS_OUT, t.out_features = spec->hidden_size, t.in_features = e->latent_size;
     if (e->latent_size > 0) add_matrix(table, spec, &t, spec->names.experts_out, e->latent_bias);
     router.role = TENSOR_SHARED_GATE, router.part = 1, router.first_row = n, router.out_features = 1;
@@ -678,12 +683,16 @@ static void add_per_layer_inputs(struct tensor_table *table, const struct model_
     add_gain(table, spec, &t, "model.per_layer_projection_norm", false);
 }
 
-static void add_embeddings(struct tensor_table *table, const struct model_spec *spec)
+/* Of the stage that begins, and of the one whose lm_head is the embedding. */
+static void add_embeddings(struct tensor_table *table, const struct model_spec *spec, bool tied)
 {
     const struct tensor_names *names = &spec->names;
     struct tensor t = {
         .role = TENSOR_EMBEDDING, .layer = -1, .out_features = spec->vocab_size, .in_features = spec->hidden_size};
-    if (spec->head.kind == HEAD_NONE || spec->head.own_embedding) add(table, &t, "%s.weight", names->embedding);
+    const bool has_embedding = stage_is_first(spec) || (stage_is_last(spec) && tied);
+    if (has_embedding && (spec->head.kind == HEAD_NONE || spec->head.own_embedding))
+        add(table, &t, "%s.weight", names->embedding);
+    if (!stage_is_first(spec)) return;
     t.role = TENSOR_POSITION_EMBEDDING;
     t.out_features = spec->max_position_embeddings + spec->position_offset;
     if (names->position_embedding) add(table, &t, "%s.weight", names->position_embedding);
@@ -724,11 +733,12 @@ static enum status make_table(const struct model_spec *spec, bool tied, struct t
                         model_spec_num_experts(spec) * MOST_OF_AN_EXPERT;
     *table = (struct tensor_table){.tensors = malloc(most * sizeof *table->tensors)};
     if (!table->tensors) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
-    add_embeddings(table, spec);
+    add_embeddings(table, spec, tied);
     add_head_input(table, spec);
     for (int32_t i = 0; i < spec->num_layers; i++) add_layer(table, spec, i);
-    add_norm(table, spec, -1, TENSOR_FINAL_NORM, spec->names.final_norm);
-    if (!tied && (spec->head.kind == HEAD_NONE || spec->head.own_lm_head)) add_lm_head(table, spec);
+    if (stage_is_last(spec)) add_norm(table, spec, -1, TENSOR_FINAL_NORM, spec->names.final_norm);
+    if (stage_is_last(spec) && !tied && (spec->head.kind == HEAD_NONE || spec->head.own_lm_head))
+        add_lm_head(table, spec);
     const struct tensor ids = {.role = TENSOR_TARGET_IDS,
                                .kind = TENSOR_IDS,
                                .layer = -1,

@@ -37,7 +37,7 @@ struct tensor {
     enum tensor_role role;
     enum tensor_kind kind;
     int32_t layer;                     /* -1: of no layer */
-    int32_t expert;                    /* 0 for all but matrices and biases of experts */
+    int32_t expert;                    /* 0 for all but matrices and biases of experts; of a rank, which of its own */
     int64_t out_features, in_features; /* the shape; in_features is 0 for all but matrices, [out_features] */
     struct weight_scheme scheme;       /* of a matrix: how the file stores it, and its format in memory */
     enum merged_matrix merged;
@@ -46,13 +46,15 @@ struct tensor {
     int64_t first_row, merged_rows; /* in the merged matrix, or its bias: where the tensor begins, and how many rows
                                        there are in all; 0 and out_features for a tensor that is not merged */
     bool merged_in_file;            /* the file has the merged matrix (or bias): `name` is its name */
-    int32_t num_experts; /* of MERGED_EXPERTS, else 0; merged in a file, it is [num_experts, rows, ...], or flat */
+    int32_t num_experts;            /* of MERGED_EXPERTS, else 0 */
+    int32_t file_experts; /* so many that the files have; merged in a file, it is [file_experts, rows, ...], or flat */
     /* Where the rows lie in the stored tensor: `run` of them from file_row on, the next ones `step` rows after the
      * first, and so on. run is out_features where they are all together. */
     int64_t file_row, run, step;
     int64_t file_rows; /* of the stored tensor in all */
     /* Of a matrix: input features first_column .. first_column + in_features - 1 of the stored tensor's file_columns.
-     * A rank has some of the columns of o and down (shard.h), and is_share is true of these; else all. */
+     * A rank has some of the columns of o and down, or some experts (shard.h), and is_share is true of these; else all.
+     */
     int64_t first_column, file_columns;
     bool is_share;
     bool transposed;  /* the file has the matrix as [in_features, out_features] */

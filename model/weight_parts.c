@@ -53,5 +53,5 @@ struct weight weight_of_tensor(const struct tensor *t, enum dtype floats)
 bool weight_is_ordered(const struct tensor *t)
 {
     const int64_t group = t->scheme.group_size;
-    return t->scheme.is_quantized && t->scheme.ordered && group > 0 && group < t->in_features;
+    return t->scheme.is_quantized && t->scheme.ordered && group > 0 && group < t->file_columns;
 }

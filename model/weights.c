@@ -23,7 +23,7 @@ static enum status allocate_layers(const struct model_spec *spec, struct model_w
                          spec->num_layers, plural(spec->num_layers));
     struct weight *next = w->experts;
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        const int32_t n = spec->layers[i].experts.router.num_experts;
+        const int32_t n = router_num_own(&spec->layers[i].experts.router);
         w->layers[i].experts = (struct expert_weights){.gate_up = next, .down = next + 2 * n};
         next += OF_AN_EXPERT * n;
     }

@@ -36,6 +36,9 @@ static enum status check_config(const struct scheduler_config *c, struct error *
                          l->max_num_seqs, l->max_num_drafts, state_pool_min_slots(l));
     if (l->num_state_slots != 0 && c->first_namespace_len != 0)
         return error_set(err, STATUS_INVALID, "a model with states cannot have two cache namespaces");
+    if (c->num_batches < 0 || c->num_batches > SCHEDULER_MAX_STEPS)
+        return error_set(err, STATUS_INVALID, "%d batches in flight; there may be 1 to %d", c->num_batches,
+                         SCHEDULER_MAX_STEPS);
     return STATUS_OK;
 }
 
@@ -215,14 +218,52 @@ static void check_states(struct scheduler *s)
     if (s->blocks.states.violation.text[0]) scheduler_set_unsound(s, &s->blocks.states.violation);
 }
 
-/* Decides what the next step computes, and lays it out. The plan of the running requests needs so many blocks. */
+/* Whether the running sequences are dealt to several steps. A step with drafts is for all. */
+static bool is_dealt(const struct scheduler *s)
+{
+    return s->config.num_batches > 1 && s->num_drafted == 0;
+}
+
+/* One of num_batches equal parts. */
+static int32_t part_of(const struct scheduler *s, int32_t num_sequences)
+{
+    return (num_sequences + s->config.num_batches - 1) / s->config.num_batches;
+}
+
+static int32_t num_running(const struct scheduler *s)
+{
+    return s->config.limits.max_num_seqs - s->num_free_state_indices;
+}
+
+/* What the step has room for beside what it draws so far, if all requests start that can. */
+static int32_t places_of_starts(const struct scheduler *s)
+{
+    const int32_t most = s->config.limits.max_num_seqs, starts = s->waiting.count + s->swapped.count;
+    const int32_t running = num_running(s), all = starts < most - running ? running + starts : most;
+    const int32_t drawn = s->share - s->places;
+    return is_dealt(s) ? part_of(s, all) - drawn : INT32_MAX;
+}
+
+/* All running sequences fit, so their part does, unless chunks take the tokens of those that are left out. */
+static void plan_part(struct scheduler *s)
+{
+    s->share = part_of(s, num_running(s));
+    if (scheduler_plan_running(s) <= s->blocks.pool.num_free) return;
+    s->share = INT32_MAX;
+    scheduler_plan_running(s);
+}
+
+/* Decides what the next step computes, and lays it out. The plan of the running requests needs so many blocks: of all
+ * of them, if no step is in flight. */
 static void choose_step(struct scheduler *s, struct batch *batch, int32_t needed)
 {
     const bool fits = needed <= s->blocks.pool.num_free;
     if (!fits) scheduler_make_room(s, batch, needed);
+    if (is_dealt(s) && s->in_flight == 0) plan_part(s);
     scheduler_choose_planned(s, batch);
     /* A step that preempts admits nothing, unless nothing is left running. */
     const bool admits = fits || !s->running.head;
+    s->places = places_of_starts(s);
     if (admits) scheduler_choose_starts(s, batch);
     if (!s->unsound) scheduler_finish_layout(s, batch);
     if (batch->num_seqs == 0) scheduler_undo_swaps(s, batch);
@@ -241,11 +282,12 @@ static enum status schedule(struct scheduler *s, struct batch *batch, struct sch
     s->num_choices = s->num_admitted = s->num_scheduled_runs = 0;
     s->budget = s->config.limits.max_num_tokens;
     state_pool_settle(&s->blocks.states);
-    if (s->in_flight == SCHEDULER_MAX_STEPS) {
+    if (s->in_flight == (s->config.num_batches > 1 ? s->config.num_batches : 2)) {
         out->result = SCHEDULE_COLLECT_FIRST;
         return STATUS_OK;
     }
     if (s->config.first_namespace_len > 0) change_namespaces(s);
+    s->share = is_dealt(s) && s->in_flight > 0 ? part_of(s, num_running(s)) : INT32_MAX;
     const int32_t needed = scheduler_plan_running(s);
     if (s->in_flight > 0 && needed > s->blocks.pool.num_free && !s->unsound) {
         out->result = SCHEDULE_COLLECT_FIRST;

@@ -6,6 +6,12 @@
  * for sample i. The host learns of an end of sequence or a stop string one step late; this costs at most one wasted
  * token of computation, never a wrong token in an answer.
  *
+ * Several batches: where stages of a model compute steps at the same time (pipeline parallelism), a token that is not
+ * known yet has no name, because the stage that draws it is not the one that needs it. So a sequence whose token is
+ * pending is left out, and the running sequences are dealt to num_batches steps, which are in flight together: a step
+ * draws tokens for one of num_batches equal parts of them. A prompt goes on with its next chunk at once. Where the part
+ * of a step does not fit into the free blocks, all steps are collected, and requests are preempted until all fit.
+ *
  * Preemption takes blocks from a sequence, so it must not happen while a step that names the sequence is in flight:
  * schedule() then answers SCHEDULE_COLLECT_FIRST. A block of prompt tokens enters the prefix cache when the step that
  * computes it is scheduled. This is early enough for a second prompt of the same step to share it, and safe, because
@@ -69,6 +75,8 @@ enum preemption_mode { PREEMPTION_AUTO, PREEMPTION_RECOMPUTE, PREEMPTION_SWAP };
  * request->priority and then that of arrival. */
 enum scheduling_policy { SCHEDULING_FCFS, SCHEDULING_PRIORITY };
 
+#define SCHEDULER_MAX_STEPS 8 /* in flight */
+
 /* Allocates host memory for swaps: *added gets how many blocks or slots there are more. */
 typedef enum status grow_host_function(void *user, int32_t *added, struct error *err);
 
@@ -90,6 +98,7 @@ struct scheduler_config {
     int32_t namespace_position_shift; /* what is added to the positions of a sequence in cache namespace 1 */
     int32_t state_interval; /* with states and caching: snapshots of a prompt are at most so many tokens apart, and the
                                rest of a block; 0: there are none within it for that alone */
+    int32_t num_batches;    /* 2 .. SCHEDULER_MAX_STEPS: see above; 0 or 1: two steps can be in flight, as they come */
     bool enable_prefix_caching;
     bool enable_chunked_prefill; /* false: a prompt is computed in one step, or with states in those that snapshots cut
                                     it into; needs max_num_tokens >= max_model_len */

@@ -101,7 +101,7 @@ void scheduler_choose_starts(struct scheduler *s, struct batch *batch)
 {
     struct request *request;
     bool goes_on = true;
-    while (goes_on && s->budget > 0 && !s->unsound && (request = next_to_start(s))) {
+    while (goes_on && s->budget > 0 && s->places > 0 && !s->unsound && (request = next_to_start(s))) {
         if (request_num_unfinished(request) > s->num_free_state_indices) return;
         goes_on = request->queue == &s->swapped ? choose_swapped(s, batch, request) : choose_waiting(s, batch, request);
     }

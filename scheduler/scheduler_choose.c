@@ -42,6 +42,9 @@ static int32_t plan_request(struct scheduler *s, struct request *request, int32_
         struct sequence *seq = &request->sequences[i];
         const int32_t count = tokens_to_compute(s, seq, budget);
         if (count == 0) continue;
+        const bool draws = seq->num_computed + count >= scheduler_num_known(seq);
+        if (draws && s->places <= 0) continue;
+        if (draws) s->places--;
         s->plan[s->num_planned++] = (struct growth){seq, seq->num_computed + count};
         budget -= count;
     }
@@ -82,6 +85,7 @@ static int32_t plan_running(struct scheduler *s)
     const int32_t most = s->config.limits.max_num_tokens, last = s->num_planned;
     int32_t budget = most;
     s->num_planned = 0;
+    s->places = s->share;
     for (struct request *r = s->running.head; r && budget > 0; r = r->next) {
         fetch_soon(s, last);
         if (s->in_flight > 0) release_ends(s, r);

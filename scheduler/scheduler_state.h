@@ -31,8 +31,6 @@
 #include "scheduler/request_queue.h"
 #include "scheduler/scheduler.h"
 
-#define SCHEDULER_MAX_STEPS 2 /* in flight */
-
 /* Targets of a batch that follow one another: the rows first .. first + count - 1 of a request's prompt_logprobs. */
 struct target_run {
     struct sequence *seq; /* that computed them */
@@ -105,6 +103,10 @@ struct scheduler {
                             plan is made, its sequences may be gone */
     int32_t num_planned;
     int32_t budget; /* tokens left */
+    int32_t places; /* sequences left for which a token may be drawn; scheduler.c sets it for those that start */
+
+    /* ---- scheduler.c: how many of the running ones that may be ---- */
+    int32_t share;
 
     /* ---- scheduler_request.c: what starts; scheduler_admit.c: the counts ---- */
     struct sequence **admitted; /* [num_admitted] the sequences that the step starts */
@@ -170,13 +172,14 @@ static inline bool scheduler_has_last_token(const struct sequence *seq)
 {
     return scheduler_num_known(seq) >= seq->token_capacity && scheduler_num_known(seq) > seq->prompt_len;
 }
-/* The tokens of the sequence whose K and V may be computed now: all; of a leader, the prompt, for which others wait; of
+/* The tokens of the sequence whose K and V may be computed now: all; with several batches, all but one that is pending;
+ * of a leader, the prompt, for which others wait; of
  * a beam, those that the caller has set; in namespace 0, those that it has room for. */
 static inline int32_t scheduler_num_computable(const struct scheduler *s, const struct sequence *seq)
 {
     const struct request *request = seq->request;
     const int32_t most = s->config.first_namespace_len;
-    int32_t count = request->beams ? seq->num_tokens : scheduler_num_known(seq);
+    int32_t count = request->beams || s->config.num_batches > 1 ? seq->num_tokens : scheduler_num_known(seq);
     if (seq == request->leader)
         count = seq->prompt_len;
     else if (scheduler_has_last_token(seq))

@@ -123,10 +123,11 @@ static struct engine_options random_options(struct random *r, const struct temp_
 static enum status plan(const struct engine_options *o, const struct loaded_model *described, int64_t available,
                         struct loaded_model *l, struct error *err)
 {
-    const struct memory_profile device = {
+    static struct loaded_model before;
+    before.profile = (struct memory_profile){
         .total = available, .available = available, .context = described->backend->discrete ? available / 16 : 0};
     *l = *described; /* borrows */
-    l->before = &device;
+    l->before = &before;
     const enum status status = loaded_model_plan(o, l, false, err);
     l->before = NULL;
     return status;

@@ -781,7 +781,7 @@ static void test_falcon_h1(void **state)
     assert_true(l->mlp.gate_multiplier == 0.5f && l->mlp.out_multiplier == 4);
     assert_true(c.spec.embedding_multiplier == 5 && c.spec.logits_multiplier == 0.125);
     assert_true(net->v_head_size == 32 && recurrent_v_size(net) == 192 && net->no_norm);
-    assert_int_equal(layer_mixer_in_size(l, 64), attention_qkv_size(&l->attention) + recurrent_in_size(net));
+    assert_int_equal(layer_mixer_in_size(l), attention_qkv_size(&l->attention) + recurrent_in_size(net));
     c = accept(*state, FALCON_H1, "\"mamba_rms_norm\":true,\"mamba_norm_before_gate\":false");
     assert_true(!net->no_norm && net->gate_first && net->norm_group_size == 96 && net->norm_size == 192);
     refuse(*state, FALCON_H1, "\"mamba_d_head\":16", STATUS_INVALID,

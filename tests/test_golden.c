@@ -18,6 +18,7 @@
 #include "model/kv_groups.h"
 #include "model/model_state.h"
 #include "model/shard.h"
+#include "model/stage.h"
 #include "model/state_cache.h"
 #include "model/quantization.h"
 #include "tests/support/fused_backend.h"
@@ -58,6 +59,7 @@ struct grouped_blocks {
 struct fixture_ranks {
     struct model_rank ranks[COLLECTIVE_MAX_RANKS]; /* [count] */
     int32_t count;
+    struct model_spec *stages; /* of the whole model */
 };
 
 /* A model without engine or scheduler, one batch, and its logits. */
@@ -208,7 +210,9 @@ struct variant {
     int32_t host_layers;      /* the experts of the first so many layers stay on the host */
     int *host_calls;          /* with host_layers: how often the host computed */
     bool host_embeddings;     /* tables of embeddings are in pinned host memory */
-    int32_t num_ranks;        /* 0: one */
+    int32_t num_ranks;        /* of each stage; 0: one */
+    bool expert_parallel;     /* of which each has some of the experts */
+    int32_t num_stages;       /* 0: one */
 };
 
 /* The fewest blocks: those that a sequence of 128 tokens holds at a time if its steps have `chunk` tokens at most, and
@@ -238,6 +242,11 @@ static void keep_experts_on_host(struct fixture *f, const struct variant *varian
     must(backend_cpu_open(2, &f->host_backend, &err), &err);
 }
 
+static int32_t at_least_one(int32_t count)
+{
+    return count > 0 ? count : 1;
+}
+
 /* The device of a rank: every rank has its own GPU, or some threads of the CPU. */
 static struct backend *open_rank_device(const struct fixture *f, int32_t rank)
 {
@@ -252,15 +261,20 @@ static struct backend *open_rank_device(const struct fixture *f, int32_t rank)
 
 static void open_ranks(struct fixture *f, const char *folder, const struct variant *variant)
 {
+    const int32_t num_stages = at_least_one(variant->num_stages), num_ranks = at_least_one(variant->num_ranks);
     struct error err;
-    for (int32_t r = 0; r < variant->num_ranks; r++) {
+    f->ranks.stages = malloc((size_t)num_stages * sizeof *f->ranks.stages);
+    assert_non_null(f->ranks.stages);
+    for (int32_t s = 0; s < num_stages; s++)
+        must(model_spec_stage(&f->config.spec, s, num_stages, &f->ranks.stages[s], &err), &err);
+    for (int32_t r = 0; r < num_stages * num_ranks; r++) {
         struct model_rank *rank = &f->ranks.ranks[r];
         struct model_spec *spec = malloc(sizeof *spec);
         rank->weights = malloc(sizeof *rank->weights);
         assert_true(spec && rank->weights);
         rank->spec = spec;
         rank->backend = open_rank_device(f, r);
-        must(model_spec_shard(&f->config.spec, r, variant->num_ranks, spec, &err), &err);
+        must(model_spec_shard(&f->ranks.stages[r / num_ranks], r % num_ranks, num_ranks, spec, &err), &err);
         must(model_weights_open(folder, spec, NULL, rank->weights, &err), &err);
         f->ranks.count++;
     }
@@ -275,6 +289,7 @@ static void close_ranks(struct fixture *f)
         free((void *)rank->spec);
         if (r > 0) rank->backend->destroy(rank->backend);
     }
+    free(f->ranks.stages);
 }
 
 static void fixture_open(struct fixture *f, const char *name, const struct variant *variant)
@@ -306,7 +321,8 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     f->weights.host_embeddings = variant->host_embeddings;
     options.host_backend = f->host_backend;
     f->grouped = variant->grouped;
-    if (variant->num_ranks > 1) open_ranks(f, folder, variant);
+    f->config.spec.expert_parallel = variant->expert_parallel;
+    if (variant->num_ranks > 1 || variant->num_stages > 1) open_ranks(f, folder, variant);
     const struct model_spec *spec = f->ranks.count > 0 ? f->ranks.ranks[0].spec : &f->config.spec;
     if (variant->grouped) choose_groups(spec, &options.limits);
     if (variant->mixed || variant->wider) must(model_weights_pack(&f->weights, &err), &err);
@@ -320,7 +336,7 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     for (int32_t i = 0; i < f->config.spec.num_layers; i++)
         memcpy(f->weights.layers[i].kv_scales, variant->kv_scales, sizeof variant->kv_scales);
     f->at_position_0 = variant->at_position_0;
-    if (state_cache_slot_bytes(spec) > 0) options.limits.num_state_slots = 2 + MAX_DRAFTS;
+    if (state_cache_slot_bytes(&f->config.spec) > 0) options.limits.num_state_slots = 2 + MAX_DRAFTS;
     if (f->ranks.count > 0)
         must(model_create_ranks(f->ranks.ranks, f->ranks.count, &options, &f->model, &err), &err);
     else
@@ -648,17 +664,23 @@ static double float32_bound(void)
     return strcmp(run_need_device(), "cpu") == 0 ? 2e-5 : 1e-4;
 }
 
-/* Three pieces of swap space. */
+/* Three pieces of swap space of the rank whose blocks, and slots, are the largest; other stages may have fewer, larger
+ * pieces. */
 static void take_swap_space(struct fixture *f)
 {
-    const int64_t block = f->model->cache.block_bytes, piece = 64 << 20;
+    const int64_t piece = 64 << 20;
+    int64_t block = f->model->cache.block_bytes, slot = f->model->states.slot_bytes;
+    for (int32_t r = 0; r < f->model->num_others; r++) {
+        const struct model *other = f->model->others[r];
+        if (other->cache.block_bytes > block) block = other->cache.block_bytes;
+        if (other->states.slot_bytes > slot) slot = other->states.slot_bytes;
+    }
     const int32_t limit = (int32_t)(3 * (piece / block));
     for (int32_t added; f->host_blocks < limit; f->host_blocks += added) {
         struct error err;
         must(model_grow_swap_space(f->model, limit, &added, &err), &err);
         assert_int_equal(added, limit / 3);
     }
-    const int64_t slot = f->model->states.slot_bytes;
     const int32_t most_slots = slot > 0 ? (int32_t)(3 * (piece / slot)) : 0;
     for (int32_t added; f->host_slots < most_slots; f->host_slots += added) {
         struct error err;
@@ -764,40 +786,117 @@ static void test_logits_float32(void **state)
     }
 }
 
-/* Whether so many ranks can share the model: its sizes divide, and nothing in it is not shared. */
-static bool can_share(const char *name, int32_t num_ranks)
+/* Whether so many ranks can share the model: its sizes divide, and nothing in it is not shared. With expert_parallel it
+ * has experts, and enough of them. */
+static bool can_share(const char *name, int32_t num_ranks, bool expert_parallel)
 {
     static struct model_spec part;
     static struct model_config config;
     struct error err;
     config = load_config(name);
+    config.spec.expert_parallel = expert_parallel;
+    if (expert_parallel && model_spec_num_experts(&config.spec) == 0) return false;
     return model_spec_shard(&config.spec, 0, num_ranks, &part, &err) == STATUS_OK;
 }
 
-/* Ranks compute shares of every layer: in chunks; with weights copied, blocks in groups and swapped; and in runs. */
+/* Up to `most` ranks compute shares of every layer: in chunks; with weights copied, blocks in groups and swapped; and
+ * in runs. How many checkpoints n ranks can share is added to models[n]. */
+static void check_ranks(const struct golden_choice *chosen, bool expert_parallel, int32_t most, int *models)
+{
+    for (int i = 0; i < chosen->count; i++)
+        for (int32_t n = 2; n <= most; n++) {
+            struct variant variants[] = {{.chunk = 64},
+                                         {.chunk = 7, .copy_weights = true, .grouped = true, .swaps = true},
+                                         {.chunk = 4, .runs = true}};
+            const char *name = chosen->names[i];
+            if (!can_share(name, n, expert_parallel)) continue;
+            models[n]++;
+            for (int j = 0; j < 3; j++) {
+                variants[j].num_ranks = n, variants[j].expert_parallel = expert_parallel;
+                const double error = largest_error(name, &variants[j]);
+                print_message("%s, %d ranks, variant %d: relative error %.2g\n", name, n, j, error);
+                if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
+            }
+        }
+    for (int32_t n = 2; n <= most; n++) print_message("%d ranks: %d checkpoints\n", n, models[n]);
+}
+
 static void test_logits_of_ranks(void **state)
 {
     (void)state;
     const struct golden_choice chosen = golden_choose();
+    const int32_t most = run_max_ranks();
     int models[COLLECTIVE_MAX_RANKS + 1] = {0};
+    check_ranks(&chosen, false, most, models);
+    assert_true(models[2] > 0);
+    if (chosen.count == golden_num_checkpoints && most == COLLECTIVE_MAX_RANKS)
+        assert_true(models[2] > 10 && models[3] > 1 && models[4] > 2 && models[8] > 0);
+}
+
+/* The same where ranks have whole experts, some of them more than others. */
+static void test_logits_of_expert_parallel(void **state)
+{
+    (void)state;
+    const struct golden_choice chosen = golden_choose();
+    const int32_t most = run_max_ranks();
+    int models[COLLECTIVE_MAX_RANKS + 1] = {0};
+    check_ranks(&chosen, true, most, models);
+    if (chosen.count == golden_num_checkpoints && most == COLLECTIVE_MAX_RANKS)
+        assert_true(models[2] > 20 && models[3] > 0 && models[8] > 0);
+}
+
+/* Each rank needs a GPU of its own. */
+static bool has_devices(int32_t num_ranks)
+{
+    return strcmp(run_need_device(), "cpu") == 0 || backend_num_gpus() >= num_ranks;
+}
+
+/* The same for stages of the model, and ranks in each. */
+static bool can_cut(const char *name, int32_t num_stages, int32_t num_ranks)
+{
+    static struct model_spec stage;
+    static struct model_config config;
+    struct error err;
+    config = load_config(name);
+    return model_spec_stage(&config.spec, 0, num_stages, &stage, &err) == STATUS_OK &&
+           (num_ranks == 1 || can_share(name, num_ranks, false));
+}
+
+static void test_logits_of_stages(void **state)
+{
+    (void)state;
+    const struct golden_choice chosen = golden_choose();
+    const int32_t counts[][2] = {{2, 1}, {3, 1}, {2, 2}};
+    int models[3] = {0};
+    if (!has_devices(2)) {
+        print_message("skipped: fewer than two CUDA devices\n");
+        skip();
+    }
     for (int i = 0; i < chosen.count; i++)
-        for (int32_t n = 2; n <= COLLECTIVE_MAX_RANKS; n++) {
-            const struct variant variants[] = {
-                {.chunk = 64, .num_ranks = n},
-                {.chunk = 7, .num_ranks = n, .copy_weights = true, .grouped = true, .swaps = true},
-                {.chunk = 4, .num_ranks = n, .runs = true}};
-            if (!can_share(chosen.names[i], n)) continue;
+        for (int n = 0; n < 3; n++) {
+            const int32_t stages = counts[n][0], ranks = counts[n][1];
+            const struct variant variants[] = {{.chunk = 64, .num_stages = stages, .num_ranks = ranks},
+                                               {.chunk = 7,
+                                                .num_stages = stages,
+                                                .num_ranks = ranks,
+                                                .copy_weights = true,
+                                                .grouped = true,
+                                                .swaps = true},
+                                               {.chunk = 4, .num_stages = stages, .num_ranks = ranks, .runs = true}};
+            if (!has_devices(stages * ranks) || !can_cut(chosen.names[i], stages, ranks)) continue;
             models[n]++;
             for (int j = 0; j < 3; j++) {
                 const double error = largest_error(chosen.names[i], &variants[j]);
-                print_message("%s, %d ranks, variant %d: relative error %.2g\n", chosen.names[i], n, j, error);
+                print_message("%s, %d stages of %d, variant %d: relative error %.2g\n", chosen.names[i], stages, ranks,
+                              j, error);
                 if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
             }
         }
-    for (int32_t n = 2; n <= COLLECTIVE_MAX_RANKS; n++) print_message("%d ranks: %d checkpoints\n", n, models[n]);
-    assert_true(models[2] > 0);
-    if (chosen.count == golden_num_checkpoints)
-        assert_true(models[2] > 10 && models[3] > 1 && models[4] > 2 && models[8] > 0);
+    for (int n = 0; n < 3; n++)
+        print_message("%d stages of %d: %d checkpoints\n", counts[n][0], counts[n][1], models[n]);
+    assert_true(models[0] > 0);
+    if (chosen.count == golden_num_checkpoints && has_devices(4))
+        assert_true(models[0] > 10 && models[1] > 3 && models[2] > 3);
 }
 
 /* What a device with memory of its own gets: weights copied in pieces by several threads, converted, projections
@@ -1324,6 +1423,8 @@ int main(void)
         cmocka_unit_test(test_logits_of_300_tokens),
         cmocka_unit_test(test_logits_of_the_guide),
         cmocka_unit_test(test_logits_of_ranks),
+        cmocka_unit_test(test_logits_of_expert_parallel),
+        cmocka_unit_test(test_logits_of_stages),
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_with_experts_on_the_host),
         cmocka_unit_test(test_logits_narrow_types),
@@ -1350,6 +1451,8 @@ int main(void)
         cmocka_unit_test(test_logits_of_an_fp8_cache),
         cmocka_unit_test(test_logits_with_experts_on_the_host),
         cmocka_unit_test(test_logits_of_ranks),
+        cmocka_unit_test(test_logits_of_expert_parallel),
+        cmocka_unit_test(test_logits_of_stages),
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_of_runs),
         cmocka_unit_test(test_tokens_of_runs),

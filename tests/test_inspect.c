@@ -132,6 +132,27 @@ static void a_next_layer_is_counted(void **state)
     json_decref(plain);
 }
 
+/* Whatever ranks have of it, and of its head. */
+static void a_shared_model_is_counted_whole(void **state)
+{
+    (void)state;
+    static const char folder[] = QUIRE_TEST_DATA "/heads/mtp_qwen3_5_moe";
+    static const char *const keys[] = {"num_parameters", "num_embedding_parameters", "num_active_parameters",
+                                       "num_draft_parameters", "token_bytes"};
+    json_t *one = run_json("inspect", folder, ARGUMENTS("--json", "--speculative-model", "mtp")),
+           *two = run_json("inspect", folder,
+                           ARGUMENTS("--json", "--speculative-model", "mtp", "--tensor-parallel-size", "2"));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        assert_int_equal(json_require_integer(two, keys[i]), json_require_integer(one, keys[i]));
+    json_t *ranks = json_object_get(json_object_get(two, "memory"), "ranks");
+    assert_int_equal(json_array_size(ranks), 2);
+    assert_true(json_require_integer(json_array_get(ranks, 0), "weights_memory") <
+                json_require_integer(json_object_get(one, "memory"), "weights_memory"));
+    assert_null(json_object_get(json_object_get(one, "memory"), "ranks"));
+    json_decref(one);
+    json_decref(two);
+}
+
 static void the_guide_is_what_its_files_say(void **state)
 {
     (void)state;
@@ -599,6 +620,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_vision_tower_is_counted),
         cmocka_unit_test(a_next_layer_is_counted),
+        cmocka_unit_test(a_shared_model_is_counted_whole),
         cmocka_unit_test(the_guide_is_what_its_files_say),
         cmocka_unit_test(the_plan_is_that_of_profile),
         cmocka_unit_test(quantization_before_and_after),

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <math.h>
 
 #include "base/random.h"
 #include "kernels/backend.h"
@@ -475,6 +476,187 @@ static void the_fused_operation_does_the_same(void **state)
     for_ranks(reduce_and_norm);
 }
 
+/* ---- all_norm ---- */
+
+/* In a rank's memory: rows of x, of gates, gains and room for sums. A row has the elements of both norms, and a gap. */
+enum { NORM_TOKENS = 70, FEW_TOKENS = 5, ROW = 160, GATES = NORM_TOKENS * ROW, GAINS = 2 * GATES, SUMS = GAINS + ROW };
+
+struct norm_case {
+    int32_t sizes[ALL_NORM_MAX]; /* the second 0: one norm */
+    int32_t num_groups;
+    enum dtype dtype, gain_dtype;
+    bool gate, gate_first, sigmoid, round_norm;
+};
+
+/* What a rank has of x, of gates and of gains, as the device has it. */
+static double norm_input(const struct norm_case *c, int32_t rank, int32_t first, int32_t i)
+{
+    uint32_t bits = 0;
+    const enum dtype dtype = first == GAINS ? c->gain_dtype : c->dtype;
+    dtype_store(&bits, dtype, 0, input(rank, first, i) / (first == GATES ? 32 : 1));
+    return (double)dtype_load(&bits, dtype, 0);
+}
+
+static double gate_of(const struct norm_case *c, int32_t rank, int32_t i)
+{
+    const double gate = norm_input(c, rank, GATES, i), sigmoid = 1 / (1 + exp(-gate));
+    return !c->gate ? 1 : c->sigmoid ? sigmoid : gate * sigmoid;
+}
+
+/* What the norm of elements [begin, begin + size) of a token divides by. */
+static double root_mean_square(const struct norm_case *c, const struct rank *r, int32_t token, int32_t begin,
+                               int32_t size)
+{
+    const int32_t of_group = r->num_ranks / c->num_groups, first_rank = r->number / of_group * of_group;
+    double sum = 0;
+    for (int32_t k = first_rank; k < first_rank + of_group; k++)
+        for (int32_t i = token * ROW + begin; i < token * ROW + begin + size; i++) {
+            const double x = norm_input(c, k, 0, i) * (c->gate_first ? gate_of(c, k, i) : 1);
+            sum += x * x;
+        }
+    return sqrt(sum / (of_group * size) + 1e-5);
+}
+
+static void put_norm_inputs(struct rank *r, const struct norm_case *c)
+{
+    const int32_t element = dtype_size(c->dtype);
+    for (int32_t i = 0; i < GATES; i++) {
+        dtype_store(r->host, c->dtype, i, (float)norm_input(c, r->number, 0, i));
+        dtype_store(r->host + GATES * element, c->dtype, i, (float)norm_input(c, r->number, GATES, i));
+    }
+    for (int32_t i = 0; i < ROW; i++)
+        dtype_store(r->host + GAINS * 4, c->gain_dtype, i, (float)norm_input(c, r->number, GAINS, i));
+    upload(r, SUMS * 4);
+}
+
+static void all_norm_of(struct rank *r, const struct norm_case *c, int32_t num_tokens)
+{
+    struct all_norm_args args = {.num_tokens = num_tokens,
+                                 .rank = r->number,
+                                 .num_ranks = r->num_ranks,
+                                 .squares = (float *)(r->device + SUMS * 4),
+                                 .dtype = c->dtype};
+    int32_t begin = 0;
+    for (; args.num_norms < ALL_NORM_MAX && c->sizes[args.num_norms] > 0; args.num_norms++) {
+        const int32_t element = dtype_size(c->dtype);
+        char *gate = r->device + (GATES + begin) * element;
+        args.norms[args.num_norms] =
+            (struct all_norm){.x = r->device + begin * element,
+                              .stride = ROW,
+                              .size = c->sizes[args.num_norms],
+                              .num_groups = c->num_groups,
+                              .gain = r->device + GAINS * 4 + begin * dtype_size(c->gain_dtype),
+                              .gain_dtype = c->gain_dtype,
+                              .eps = 1e-5f,
+                              .gate = c->gate ? gate : NULL,
+                              .gate_stride = ROW,
+                              .gate_first = c->gate_first,
+                              .sigmoid = c->sigmoid,
+                              .round_norm = c->round_norm};
+        begin += c->sizes[args.num_norms];
+    }
+    r->b->all_norm(r->b, &args);
+}
+
+/* The row of a token that the device has, against the arithmetic in float64. */
+static void check_norms(struct rank *r, const struct norm_case *c, int32_t token, int number)
+{
+    const double limit = c->dtype == DTYPE_FLOAT32 ? 1e-5 : c->dtype == DTYPE_FLOAT16 ? 3e-3 : 2e-2;
+    double roots[2] = {root_mean_square(c, r, token, 0, c->sizes[0]), 1};
+    if (c->sizes[1] > 0) roots[1] = root_mean_square(c, r, token, c->sizes[0], c->sizes[1]);
+    for (int32_t i = 0; i < ROW && !r->wrong[0]; i++) {
+        const int32_t at = token * ROW + i;
+        const double is = (double)dtype_load(r->host, c->dtype, at);
+        double expected = norm_input(c, r->number, 0, at);
+        if (i < c->sizes[0] + c->sizes[1])
+            expected *= gate_of(c, r->number, at) * norm_input(c, r->number, GAINS, i) / roots[i >= c->sizes[0]];
+        if (!(fabs(is - expected) <= limit * (fabs(expected) + 1e-3)))
+            snprintf(r->wrong, sizeof r->wrong, "all_norm, case %d: token %d, element %d: %g for %g", number, token, i,
+                     is, expected);
+    }
+}
+
+/* All tokens; and the first ones, which another kernel may compute, to the same bits. */
+static void *norm_over_ranks(void *rank)
+{
+    struct rank *r = rank;
+    const int32_t halves = r->num_ranks % 2 == 0 ? 2 : 1;
+    const struct norm_case cases[] = {
+        {{96, 32}, 1, DTYPE_FLOAT32, DTYPE_FLOAT32, .gate = false},
+        {{64, 64}, 1, DTYPE_BFLOAT16, DTYPE_BFLOAT16, .gate = false},
+        {{41, 7}, 1, DTYPE_BFLOAT16, DTYPE_FLOAT32, .gate = false},
+        {{160, 0}, 1, DTYPE_FLOAT16, DTYPE_FLOAT16, .gate = true, .gate_first = true},
+        {{128, 0}, halves, DTYPE_BFLOAT16, DTYPE_FLOAT32, .gate = true, .gate_first = true},
+        {{33, 0}, halves, DTYPE_FLOAT32, DTYPE_BFLOAT16, .gate = true, .sigmoid = true},
+        {{128, 0}, 1, DTYPE_BFLOAT16, DTYPE_FLOAT32, .gate = true, .round_norm = true},
+    };
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases) && !r->wrong[0]; i++) {
+        const struct norm_case *c = &cases[i];
+        const int64_t few = FEW_TOKENS * ROW * dtype_size(c->dtype), all = GATES * (int64_t)dtype_size(c->dtype);
+        struct error err;
+        put_norm_inputs(r, c);
+        all_norm_of(r, c, NORM_TOKENS);
+        r->b->copy(r->b, r->host, r->device, all, NULL);
+        must(r->b->stream_synchronize(r->b, NULL, &err), &err);
+        for (int32_t token = 0; token < NORM_TOKENS; token++) check_norms(r, c, token, i);
+        memcpy(r->expected, r->host, (size_t)few);
+        put_norm_inputs(r, c);
+        all_norm_of(r, c, FEW_TOKENS);
+        if (!r->wrong[0]) check(r, few, "all_norm of few tokens, case", i);
+    }
+    return NULL;
+}
+
+static void all_norm_is_that_of_all_ranks_elements(void **state)
+{
+    (void)state;
+    for_ranks(norm_over_ranks);
+}
+
+/* ---- gather_columns ---- */
+
+/* In a rank's memory: what it puts in, and in the second half what it gets; behind them an order, and room for floats.
+ */
+enum { GATHER_HALF = 8192, GATHER_ORDER = 16384, GATHER_ALL = 16640 };
+
+static void *gather_in_order(void *rank)
+{
+    static const int64_t totals[] = {COLUMNS, 64, 211};
+    static const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_BFLOAT16, DTYPE_FLOAT16};
+    struct rank *r = rank;
+    for (int call = 0; call < 36 && !r->wrong[0]; call++) {
+        const enum dtype dtype = dtypes[call % 3];
+        const int64_t element = dtype_size(dtype), total = totals[call / 3 % 3], size = total - call % 5;
+        const int32_t tokens = call % 4 * 11;
+        struct gather_columns_args args = {.out = r->device + GATHER_HALF * 4,
+                                           .x = r->device,
+                                           .order = (const int32_t *)(r->device + GATHER_ORDER * 4),
+                                           .all = (float *)(r->device + GATHER_ALL * 4),
+                                           .total = total,
+                                           .size = size,
+                                           .num_tokens = tokens,
+                                           .dtype = dtype};
+        args.first = first_column(r->number, r->num_ranks, total);
+        args.columns = first_column(r->number + 1, r->num_ranks, total) - args.first;
+        for (int64_t i = 0; i < tokens * args.columns; i++)
+            dtype_store(r->host, dtype, i, input(0, call, i / args.columns * total + args.first + i % args.columns));
+        for (int64_t i = 0; i < size; i++) ((int32_t *)r->host)[GATHER_ORDER + i] = (int32_t)((i * 17 + 5) % total);
+        upload(r, GATHER_ALL * 4);
+        for (int64_t i = 0; i < tokens * size; i++)
+            dtype_store(r->expected, dtype, i, input(0, call, i / size * total + (i % size * 17 + 5) % total));
+        r->b->gather_columns(r->b, &args);
+        r->b->copy(r->b, r->device, args.out, tokens * size * element, NULL);
+        check(r, tokens * size * element, "gather_columns", total);
+    }
+    return NULL;
+}
+
+static void columns_are_gathered_in_an_order(void **state)
+{
+    (void)state;
+    for_ranks(gather_in_order);
+}
+
 /* ---- failures ---- */
 
 /* Rank 0 waits for rank 1, which fails instead of calling the operation. */
@@ -610,6 +792,8 @@ int main(void)
         cmocka_unit_test(ranks_sample_from_their_own_logits),
         cmocka_unit_test(all_say_what_rank_0_says),
         cmocka_unit_test(the_fused_operation_does_the_same),
+        cmocka_unit_test(columns_are_gathered_in_an_order),
+        cmocka_unit_test(all_norm_is_that_of_all_ranks_elements),
         cmocka_unit_test(a_rank_that_fails_holds_nobody_up),
         cmocka_unit_test(nodes_with_gpus),
         cmocka_unit_test(refuses_what_is_no_group),

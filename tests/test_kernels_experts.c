@@ -105,7 +105,7 @@ static struct plan_tensors route(struct test_backend *tb, const struct route_cas
 {
     struct tensor base_gate = tensor_poison(tb->b, DTYPE_FLOAT32, c->num_tokens);
     const struct router_params *r = &c->router;
-    struct plan_tensors plan = plan_poison(tb->b, r->num_experts, (int64_t)c->num_tokens * r->top_k);
+    struct plan_tensors plan = plan_poison(tb->b, router_num_own(r), (int64_t)c->num_tokens * r->top_k);
     const struct route_experts_args args = {.plan = plan_of(&plan),
                                             .base_gate = c->base_gate ? base_gate.data : NULL,
                                             .logits = logits->data,
@@ -163,8 +163,9 @@ static void check_route(struct test_backend *tb, const struct route_case *c)
     double *weights = malloc(sizeof *weights * (size_t)(c->num_tokens * k));
     struct tensor logits = random_logits(tb, c, biases, factors, experts, weights);
     struct plan_tensors plan = route(tb, c, &logits, &bias, &scales);
-    snprintf(what, sizeof what, "%d tokens, %d of %d experts, router %d, groups %d of %d", c->num_tokens, k, n,
-             (int)c->router.kind, c->router.top_groups, c->router.num_groups);
+    snprintf(what, sizeof what, "%d tokens, %d of %d experts, %d from %d on, router %d, groups %d of %d", c->num_tokens,
+             k, n, router_num_own(&c->router), c->router.first_own, (int)c->router.kind, c->router.top_groups,
+             c->router.num_groups);
     check_plan(tb, what, &plan, experts, weights, c);
     free(biases), free(factors), free(experts), free(weights);
     plan_free(&plan);
@@ -204,6 +205,10 @@ static void routes(struct test_backend *tb)
             c.choice_bias = c.router.kind != ROUTER_SPARSEMIXER && (i + r) % 3 == 0;
             c.expert_scales = (i + r) % 4 == 1;
             c.base_gate = (i + r) % 2 == 0;
+            if (kernel_test_takes(tb)) check_route(tb, &c);
+            if (c.router.num_experts == 1) continue;
+            c.router.num_own = 1 + (int32_t)(i * 7 + r) % (c.router.num_experts - 1); /* of a rank: any range */
+            c.router.first_own = (int32_t)(i + r * 5) % (c.router.num_experts - c.router.num_own + 1);
             if (kernel_test_takes(tb)) check_route(tb, &c);
         }
     struct route_case many = {.router = routers[0], .num_tokens = 8192};
@@ -266,6 +271,7 @@ enum routing { ROUTING_RANDOM, ROUTING_ONE_EXPERT, ROUTING_SKEWED };
 
 struct experts_case {
     int32_t num_tokens, num_experts, top_k;
+    int32_t first_own, all_experts; /* num_experts of so many are here; all_experts 0: all */
     int64_t size, hidden;
     enum weight_format format;
     int64_t group_size; /* 0: the whole row */
@@ -418,11 +424,13 @@ struct test_plan {
 static struct test_plan make_plan(struct test_backend *tb, const struct experts_case *c)
 {
     const int64_t count = (int64_t)c->num_tokens * c->top_k;
-    const struct router_params router = {.num_experts = c->num_experts, .top_k = c->top_k};
+    const int32_t all = c->all_experts ? c->all_experts : c->num_experts;
+    const struct router_params router = {
+        .num_experts = all, .top_k = c->top_k, .first_own = c->first_own, .num_own = c->num_experts};
     struct test_plan p = {.device = plan_poison(tb->b, c->num_experts, count)};
     int32_t *experts = malloc(sizeof *experts * (size_t)count);
     for (int64_t t = 0; t < c->num_tokens; t++) {
-        const int32_t range = c->num_experts - c->top_k; /* they are ascending and different */
+        const int32_t range = all - c->top_k; /* they are ascending and different */
         int32_t first = (int32_t)random_between(tb->random, 0, range);
         if (c->routing == ROUTING_ONE_EXPERT) first = range / 2;
         if (c->routing == ROUTING_SKEWED && t % 5) first = 0;
@@ -442,13 +450,14 @@ static struct test_plan make_plan(struct test_backend *tb, const struct experts_
 
 static void describe(char *text, size_t size, const char *operation, const struct experts_case *c)
 {
-    snprintf(
-        text, size,
-        "%s: %d tokens, %d of %d experts, size %lld, hidden %lld, format %d, group %lld, %s%s%s%s%s%s%s, routing %d",
-        operation, c->num_tokens, c->top_k, c->num_experts, (long long)c->size, (long long)c->hidden, (int)c->format,
-        (long long)c->group_size, dtype_name(c->dtype), c->zeros ? ", zeros" : "", c->ordered ? ", ordered" : "",
-        c->bias ? ", bias" : "", c->stacked ? ", stacked" : "", c->two_parts ? ", two parts" : "",
-        c->weights_first ? ", weights first" : "", (int)c->routing);
+    snprintf(text, size,
+             "%s: %d tokens, %d of %d experts of %d, size %lld, hidden %lld, format %d, group %lld, %s%s%s%s%s%s%s, "
+             "routing %d",
+             operation, c->num_tokens, c->top_k, c->num_experts, c->all_experts, (long long)c->size,
+             (long long)c->hidden, (int)c->format, (long long)c->group_size, dtype_name(c->dtype),
+             c->zeros ? ", zeros" : "", c->ordered ? ", ordered" : "", c->bias ? ", bias" : "",
+             c->stacked ? ", stacked" : "", c->two_parts ? ", two parts" : "",
+             c->weights_first ? ", weights first" : "", (int)c->routing);
 }
 
 /* INT8 and INT4 weights may be multiplied by x in 8 bits. */
@@ -503,6 +512,7 @@ static void check_gate_up(struct test_backend *tb, const struct experts_case *c,
                                               .num_tokens = c->num_tokens,
                                               .num_experts = c->num_experts,
                                               .top_k = c->top_k,
+                                              .all_experts = c->all_experts,
                                               .size = (int32_t)size,
                                               .dtype = c->dtype};
     tb->b->experts_gate_up(tb->b, &args);
@@ -511,17 +521,18 @@ static void check_gate_up(struct test_backend *tb, const struct experts_case *c,
     double *xs = malloc(sizeof *xs * (size_t)(rows * n)), *sums = malloc(sizeof *sums * (size_t)(rows * features));
     double *expected = malloc(sizeof *expected * (size_t)(rows * size));
     for (int64_t j = 0; j < rows; j++)
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n && p->rows[j] >= 0; i++) {
             const double weight = tensor_get(&p->device.weights, j), element = tensor_get(&x, j / c->top_k * n + i);
             xs[p->rows[j] * n + i] = c->weights_first ? rounded(c->dtype, weight * element) : element;
         }
     reference_experts(sums, xs, &m, c, p->starts, features, n, parts);
-    for (int64_t i = 0; i < rows * size; i++) {
+    const int64_t count = p->starts[c->num_experts] * size;
+    for (int64_t i = 0; i < count; i++) {
         const double *row = sums + i / size * features, *up = row + features - size;
         expected[i] = reference_gate(row[i % size], up[i % size], &c->gate);
     }
     describe(what, sizeof what, "gate_up", c);
-    check_within(tb, what, &out, expected, rows * size, 2 * tolerance_of(c));
+    check_within(tb, what, &out, expected, count, 2 * tolerance_of(c));
     free(xs), free(sums), free(expected);
     free_matrices(&m);
     tensor_free(&x), tensor_free(&out), tensor_free(&scratch);
@@ -533,6 +544,8 @@ static void check_down(struct test_backend *tb, const struct experts_case *c, st
     const int64_t rows = (int64_t)c->num_tokens * c->top_k, n = c->hidden, count = c->num_tokens * n;
     struct matrices m = make_matrices(tb, c, n, c->size, 1);
     struct tensor x = random_rows(tb, c, rows, c->size);
+    for (int64_t i = p->starts[c->num_experts] * c->size; i < rows * c->size; i++) tensor_set(&x, i, NAN);
+    tensor_upload(&x);
     struct tensor base = tensor_random(tb->b, c->dtype, count, 1, tb->random);
     struct tensor base_gate = tensor_random(tb->b, DTYPE_FLOAT32, c->num_tokens, 2, tb->random);
     struct tensor out = tensor_poison(tb->b, c->dtype, count), scratch = poisoned_scratch(tb, c->dtype, rows, n);
@@ -548,6 +561,7 @@ static void check_down(struct test_backend *tb, const struct experts_case *c, st
                                            .num_tokens = c->num_tokens,
                                            .num_experts = c->num_experts,
                                            .top_k = c->top_k,
+                                           .all_experts = c->all_experts,
                                            .size = (int32_t)c->size,
                                            .dtype = c->dtype};
     double *bases = tensor_doubles(&base), *xs = tensor_doubles(&x);
@@ -562,7 +576,7 @@ static void check_down(struct test_backend *tb, const struct experts_case *c, st
         const double factor = c->base_gate ? tensor_get(&base_gate, t) : 1;
         for (int64_t i = 0; i < n && c->base; i++) expected[t * n + i] = factor * bases[t * n + i];
         for (int64_t j = t * c->top_k; j < (t + 1) * c->top_k; j++)
-            for (int64_t i = 0; i < n; i++)
+            for (int64_t i = 0; i < n && p->rows[j] >= 0; i++)
                 expected[t * n + i] +=
                     (c->weights_first ? 1 : tensor_get(&p->device.weights, j)) * results[p->rows[j] * n + i];
     }
@@ -826,6 +840,45 @@ static void few_experts_of_fp8(struct test_backend *tb)
     }
 }
 
+/* Of each format, some of the experts, where other ranks have the others: none, some or all of a token's are here. */
+static void experts_of_a_rank(struct test_backend *tb)
+{
+    static const enum weight_format formats[] = {WEIGHT_BFLOAT16, WEIGHT_FP8,     WEIGHT_FP8,
+                                                 WEIGHT_FP8,      WEIGHT_INT8,    WEIGHT_INT4,
+                                                 WEIGHT_MXFP4,    WEIGHT_FLOAT32, WEIGHT_FLOAT16};
+    enum { ROWS = 1, BLOCKS, NUM_FORMATS = sizeof formats / sizeof *formats };
+    static const int32_t counts[] = {1, 2, 4, 9, 16, 33, 70, 260};
+    workspace_for(tb, 260, 256, 256);
+    for (int i = 0; i < 8 * NUM_FORMATS; i++) {
+        const int format = i % NUM_FORMATS, round = i / NUM_FORMATS;
+        const enum weight_format f = formats[format];
+        const struct experts_case c = {.num_tokens = counts[round],
+                                       .num_experts = i % 4 ? 5 : 1,
+                                       .top_k = 1 + i % 5,
+                                       .first_own = i % 3 * 5,
+                                       .all_experts = 16,
+                                       .size = 128,
+                                       .hidden = 256,
+                                       .format = f,
+                                       .group_size = f == WEIGHT_INT4 || format == BLOCKS ? 128
+                                                     : f == WEIGHT_MXFP4                  ? 32
+                                                                                          : 0,
+                                       .scale_rows = format == BLOCKS ? 128 : 1,
+                                       .quantize_x = format == ROWS || format == BLOCKS,
+                                       .dtype = f == WEIGHT_FLOAT32   ? DTYPE_FLOAT32
+                                                : f == WEIGHT_FLOAT16 ? DTYPE_FLOAT16
+                                                                      : DTYPE_BFLOAT16,
+                                       .bias = i % 3 == 1,
+                                       .stacked = i % 2,
+                                       .weights_first = i % 6 == 5,
+                                       .base = i % 3 > 0,
+                                       .base_gate = i % 3 == 2,
+                                       .gate = {.kind = i % 5 == 2 ? GATE_NONE : GATE_MULTIPLY},
+                                       .routing = (enum routing)(i % 3)};
+        check_experts(tb, &c);
+    }
+}
+
 /* Many experts of which most have no tokens, or one has them all. */
 static void empty_experts(struct test_backend *tb)
 {
@@ -906,6 +959,7 @@ EVERY_BACKEND_TEST(gates)
 EVERY_BACKEND_TEST(experts_without_gates)
 EVERY_BACKEND_TEST(wide_experts)
 EVERY_BACKEND_TEST(few_experts_of_fp8)
+EVERY_BACKEND_TEST(experts_of_a_rank)
 EVERY_BACKEND_TEST(empty_experts)
 EVERY_BACKEND_TEST(thousands_of_tokens)
 EVERY_BACKEND_TEST(small_workspace)
@@ -924,6 +978,7 @@ int main(void)
         cmocka_unit_test(test_experts_without_gates),
         cmocka_unit_test(test_wide_experts),
         cmocka_unit_test(test_few_experts_of_fp8),
+        cmocka_unit_test(test_experts_of_a_rank),
         cmocka_unit_test(test_empty_experts),
         cmocka_unit_test(test_thousands_of_tokens),
         cmocka_unit_test(test_small_workspace),

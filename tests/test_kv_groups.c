@@ -327,7 +327,7 @@ static void blocks_of_two_sizes_are_counted(void **state)
     assert_int_equal(memory_longest_request(&limits, memory_blocks_needed(&limits, 4096)), 4096);
     json_t *report = json_object();
     struct text groups = {0};
-    memory_report_add(report, &p, &limits);
+    memory_report_add(report, &(struct engine_info){.memory = &p, .limits = &limits});
     const json_t *third = json_array_get(json_object_get(report, "kv_groups"), 2);
     assert_int_equal(json_require_integer(third, "block_size"), 32);
     assert_int_equal(json_require_integer(third, "unused_block_bytes"), 1024);
@@ -399,7 +399,7 @@ static void report_has_the_groups(void **state)
     assert_string_equal(groups.data, "1 of 3 layers, no window; 2 of 4 layers, window 100; 1 of 3 layers, window 100");
     text_free(&groups);
     json_t *report = json_object();
-    memory_report_add(report, &p, &limits);
+    memory_report_add(report, &(struct engine_info){.memory = &p, .limits = &limits});
     const json_t *second = json_array_get(json_object_get(report, "kv_groups"), 1);
     assert_int_equal(json_array_size(json_object_get(report, "kv_groups")), 4);
     assert_int_equal(json_require_integer(second, "num_layers"), 4);

@@ -91,6 +91,34 @@ static void report_is_a_sum(void **state)
     program_free(&p);
 }
 
+/* A column, and an object, for each of several ranks. */
+static void ranks_have_reports_of_their_own(void **state)
+{
+    struct program p;
+    profile(&p, *state, NULL, "--json", "--tensor-parallel-size", "2", "--kv-cache-space", "0.01", NULL);
+    json_t *json = program_json(&p), *ranks = json_object_get(json, "ranks");
+    const int64_t blocks = json_require_integer(json, "num_gpu_blocks");
+    assert_int_equal(json_array_size(ranks), 2);
+    assert_int_equal(json_require_integer(json, "block_bytes"), BLOCK_BYTES / 2);
+    for (size_t r = 0; r < 2; r++) {
+        const json_t *rank = json_array_get(ranks, r);
+        assert_string_equal(json_string_value(json_object_get(rank, "device")), "cpu");
+        assert_int_equal(json_require_integer(rank, "kv_cache_memory"), blocks * BLOCK_BYTES / 2);
+        /* Embedding and output, 2 layers of q, k, v, o, gate, up, down, all halved; and gains. */
+        const int64_t layer = (64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 128 * 64) / 2 + 2 * 64;
+        assert_int_equal(json_require_integer(rank, "weights_memory"), 4 * (256 * 64 + 2 * layer + 64));
+    }
+    json_decref(json);
+    program_free(&p);
+    profile(&p, *state, NULL, "--tensor-parallel-size", "2", NULL);
+    assert_non_null(strstr(p.out.data, "  rank 0  "));
+    assert_non_null(strstr(p.out.data, "  rank 1\n"));
+    program_free(&p);
+    profile(&p, *state, NULL, NULL);
+    assert_null(strstr(p.out.data, "rank"));
+    program_free(&p);
+}
+
 /* The tiny model is its own draft model, so that each block has twice the bytes, on the host, too. */
 static void a_draft_model_is_part_of_the_sum(void **state)
 {
@@ -975,6 +1003,7 @@ int main(void)
         cmocka_unit_test(steps_of_a_second_on_a_cpu),
         cmocka_unit_test(report_is_a_sum),
         cmocka_unit_test(a_draft_model_is_part_of_the_sum),
+        cmocka_unit_test(ranks_have_reports_of_their_own),
         cmocka_unit_test(blocks_are_what_the_space_holds),
         cmocka_unit_test(host_blocks_are_what_the_swap_space_holds),
         cmocka_unit_test(states_have_a_share_of_the_swap_space),

@@ -17,13 +17,14 @@
 #include "kernels/cpu/cpu.h"
 #include "model/config.h"
 #include "model/model.h"
+#include "model/shard.h"
 #include "model/state_cache.h"
 #include "tests/support/golden.h"
 #include "tests/support/must.h"
 #include "tests/support/run.h"
 #include "tests/support/temp_folder.h"
 
-enum { MAX_TOKENS = 160, BLOCK = 16 };
+enum { MAX_TOKENS = 160, BLOCK = 16, RANKS = 2 };
 
 static const char *const checkpoints[] = {
     "awq",
@@ -77,6 +78,7 @@ struct variant {
     enum dtype dtype;
     int32_t chunk; /* tokens of a step at most */
     bool copy_weights;
+    bool of_ranks; /* RANKS of them */
 };
 
 /* A model, one batch, and its logits. */
@@ -88,7 +90,49 @@ struct fixture {
     struct batch batch;
     struct golden golden;
     float *logits; /* [max_num_seqs, vocab_size] on the host */
+    /* What the ranks of a model have; rank 0's backend is the one above */
+    struct model_rank ranks[RANKS]; /* [num_ranks] */
+    int32_t num_ranks;              /* 0: there is one */
 };
+
+/* The device of a rank: every rank has its own GPU, or a thread of the CPU. */
+static struct backend *open_rank_device(const struct fixture *f, int32_t rank, enum cpu_isa isa)
+{
+    struct backend *backend;
+    struct error err;
+    char device[32] = "cpu";
+    if (rank == 0) return f->backend;
+    if (f->backend->discrete) snprintf(device, sizeof device, "cuda:%d", rank);
+    must(backend_open(device, 1, &backend, &err), &err);
+    if (!backend->discrete) backend_cpu_set_isa(backend, isa);
+    return backend;
+}
+
+static void open_ranks(struct fixture *f, const char *folder, enum cpu_isa isa)
+{
+    struct error err;
+    for (; f->num_ranks < RANKS; f->num_ranks++) {
+        struct model_rank *rank = &f->ranks[f->num_ranks];
+        struct model_spec *spec = malloc(sizeof *spec);
+        rank->weights = malloc(sizeof *rank->weights);
+        assert_true(spec && rank->weights);
+        rank->spec = spec;
+        rank->backend = open_rank_device(f, f->num_ranks, isa);
+        must(model_spec_shard(&f->config.spec, f->num_ranks, RANKS, spec, &err), &err);
+        must(model_weights_open(folder, spec, NULL, rank->weights, &err), &err);
+    }
+}
+
+static void close_ranks(struct fixture *f)
+{
+    for (int32_t i = 0; i < f->num_ranks; i++) {
+        struct model_rank *rank = &f->ranks[i];
+        model_weights_close(rank->weights);
+        free(rank->weights);
+        free((void *)rank->spec);
+        if (i > 0) rank->backend->destroy(rank->backend);
+    }
+}
 
 static void fixture_open(struct fixture *f, const char *folder, const struct variant *v)
 {
@@ -109,9 +153,14 @@ static void fixture_open(struct fixture *f, const char *folder, const struct var
     must(backend_open(run_need_device(), 2, &f->backend, &err), &err);
     if (!f->backend->discrete) backend_cpu_set_isa(f->backend, v->isa);
     options.copy_weights = v->copy_weights || f->backend->discrete;
-    must(model_weights_open(folder, &f->config.spec, NULL, &f->weights, &err), &err);
     if (state_cache_slot_bytes(&f->config.spec) > 0) options.limits.num_state_slots = 1;
-    must(model_create(f->backend, &f->config.spec, &f->weights, &options, &f->model, &err), &err);
+    if (v->of_ranks) {
+        open_ranks(f, folder, v->isa);
+        must(model_create_ranks(f->ranks, f->num_ranks, &options, &f->model, &err), &err);
+    } else {
+        must(model_weights_open(folder, &f->config.spec, NULL, &f->weights, &err), &err);
+        must(model_create(f->backend, &f->config.spec, &f->weights, &options, &f->model, &err), &err);
+    }
     must(model_allocate_cache(f->model, MAX_TOKENS / BLOCK, &err), &err);
     must(model_capture(f->model, &err), &err);
     must(model_wait_for_weights(f->model, &err), &err);
@@ -127,6 +176,7 @@ static void fixture_close(struct fixture *f)
     batch_free(&f->batch);
     model_destroy(f->model);
     model_weights_close(&f->weights);
+    close_ranks(f);
     f->backend->destroy(f->backend);
 }
 
@@ -271,6 +321,47 @@ static void test_exact(void **state)
     }
 }
 
+/* Whether the ranks can share the checkpoint: its sizes divide, and no rank would have parts of what shares a scale. */
+static bool can_share(const char *name)
+{
+    static struct model_config config;
+    static struct model_spec part;
+    struct model_weights weights;
+    struct error err;
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s/quantized/%s", QUIRE_TEST_DATA, name);
+    must(model_config_load(folder, NULL, NULL, &config, &err), &err);
+    enum status status = model_spec_shard(&config.spec, 0, RANKS, &part, &err);
+    if (status == STATUS_OK) status = model_weights_open(folder, &part, NULL, &weights, &err);
+    if (status == STATUS_OK) model_weights_close(&weights);
+    if (status != STATUS_OK) assert_int_equal(status, STATUS_UNSUPPORTED);
+    return status == STATUS_OK;
+}
+
+/* The checkpoints that ranks can share. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    int shared = 0;
+    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
+        const struct variant variants[] = {
+            {"ranks", CPU_SCALAR, DTYPE_FLOAT32, MAX_TOKENS, .of_ranks = true},
+            {"ranks, copied, chunks of 13", CPU_SCALAR, DTYPE_FLOAT32, 13, .copy_weights = true, .of_ranks = true},
+            {"ranks, by token", CPU_SCALAR, DTYPE_FLOAT32, 1, .of_ranks = true}};
+        if (!can_share(checkpoints[i])) continue;
+        shared++;
+        for (int j = 0; j < 3; j++) {
+            const struct result r = compute(checkpoints[i], &variants[j]);
+            print_message("%s, %s: relative error %.2g\n", checkpoints[i], variants[j].name, r.error);
+            if (!(r.error < 1e-5))
+                fail_msg("%s, %s: the logits are off by %g", checkpoints[i], variants[j].name, r.error);
+            if (r.others > 0) fail_msg("%s, %s: %d other tokens", checkpoints[i], variants[j].name, r.others);
+        }
+    }
+    print_message("%d ranks: %d checkpoints\n", RANKS, shared);
+    assert_true(shared > NUM_CHECKPOINTS / 2);
+}
+
 /* Qwen 3 VL's experts are one tensor for a layer where they are floats, and of each matrix where they are quantized.
  * Its text model computes what Qwen 3 MoE does. */
 static void test_experts_apart(void **state)
@@ -344,15 +435,41 @@ static void test_gpu(void **state)
     if (failures > 0) fail_msg("the logits of %d runs are too far off", failures);
 }
 
+/* The ranks' sums are rounded, too. */
+static void test_gpu_ranks(void **state)
+{
+    (void)state;
+    const struct variant variants[] = {{"ranks, float32", CPU_SCALAR, DTYPE_FLOAT32, MAX_TOKENS, .of_ranks = true},
+                                       {"ranks, float32, by token", CPU_SCALAR, DTYPE_FLOAT32, 1, .of_ranks = true},
+                                       {"ranks, bfloat16", CPU_SCALAR, DTYPE_BFLOAT16, MAX_TOKENS, .of_ranks = true},
+                                       {"ranks, bfloat16, by token", CPU_SCALAR, DTYPE_BFLOAT16, 1, .of_ranks = true}};
+    int failures = 0;
+    if (backend_num_gpus() < RANKS) {
+        print_message("skipped: fewer than two CUDA devices\n");
+        skip();
+    }
+    for (int i = 0; i < NUM_CHECKPOINTS; i++)
+        for (int j = 0; j < 4 && can_share(checkpoints[i]); j++) {
+            const struct result r = compute(checkpoints[i], &variants[j]);
+            const double bound = gpu_bound(&r, variants[j].dtype);
+            print_message("%s, %s: relative error %.2g, at most %.2g%s\n", checkpoints[i], variants[j].name, r.error,
+                          bound, r.error < bound ? "" : " FAILED");
+            failures += !(r.error < bound);
+        }
+    if (failures > 0) fail_msg("the logits of %d runs are too far off", failures);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_experts_apart),
         cmocka_unit_test(test_vector_kernels),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_gpu_ranks),
     };
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
     run_set_device("cuda");

@@ -150,7 +150,7 @@ static bool run_in_child(struct record *r, void (*work)(struct record *r, int64_
 /* ---- random runs ---- */
 
 struct generator {
-    struct random random, for_drafts, for_states; /* for_*: a list is the same with and without them */
+    struct random random, for_drafts, for_states, for_batches; /* for_*: a list is the same with and without them */
     int32_t next_request, depth, adds, ends, damages, cancels, sequences;
     int32_t drafts, right; /* percent of steps with drafts, and of these with many right ones */
     bool on_device;        /* all drafts of the list are the device's */
@@ -292,6 +292,14 @@ static void random_states(struct generator *g, int32_t *v)
     if (v[CONFIG_HOST] > 0) v[CONFIG_HOST_SLOTS] = (int32_t)random_between(random, 0, 12);
 }
 
+/* In a quarter of the lists sequences are dealt to several batches. */
+static void random_batches(struct generator *g, int32_t *v)
+{
+    if (random_between(&g->for_batches, 0, 3) > 0) return;
+    v[CONFIG_BATCHES] = (int32_t)random_between(&g->for_batches, 2, random_between(&g->for_batches, 0, 1) ? 3 : 8);
+    g->depth = (int32_t)random_between(&g->for_batches, 1, v[CONFIG_BATCHES]);
+}
+
 /* One run; the list is noted as it is made. */
 static void run_once(struct record *r, uint64_t seed, int64_t before)
 {
@@ -310,6 +318,8 @@ static void run_once(struct record *r, uint64_t seed, int64_t before)
     r->list[0] = random_config(&g);
     g.for_states.state = g.random.state + 2;
     random_states(&g, r->list[0].values);
+    g.for_batches.state = g.random.state + 3;
+    random_batches(&g, r->list[0].values);
     if (g.drafts > 0) r->list[0].values[CONFIG_DRAFTS] = (int32_t)random_between(&g.for_drafts, 1, 40);
     r->count = 1;
     enum status status = scheduler_model_create(&r->list[0], &m, &r->err);
@@ -471,6 +481,19 @@ static const struct universe universes[] = {
     {{"config blocks=6 size=2 tokens=6 seqs=2 length=9 drafts=4 caching=1 states=3",
       "add request=0 length=2 shared=4 max=7 eos=2", "add request=1 length=3 shared=4 max=4", "abort request=0",
       "schedule drafts=3 right=1", "schedule drafts=4 right=4 cancel=1", "schedule drafts=2 right=2", EACH}},
+    /* Several batches: of a fork, of prompts in chunks, and of beams, where blocks are few. */
+    {{"config blocks=8 size=2 tokens=4 seqs=3 length=8 caching=1 batches=2",
+      "add request=0 length=3 shared=3 n=2 max=3", "add request=1 length=6 shared=3 max=2 eos=1", "abort request=0",
+      "finish request=0 sequence=1", "schedule cancel=1", EACH}},
+    {{"config blocks=5 host=4 size=1 tokens=2 seqs=3 length=4 mode=2 batches=3 grow=2",
+      "add request=0 length=2 max=2 shared=2", "add request=1 length=1 max=3 shared=1",
+      "add request=2 length=3 max=1 shared=1", "abort request=1", EACH}},
+    {{"config blocks=5 host=4 size=1 tokens=3 seqs=3 length=5 caching=1 states=1 hostslots=3 batches=2",
+      "add request=0 length=2 shared=2 n=2 max=3 beams=1", "add request=1 length=2 shared=2 max=2", "beams request=0",
+      "beams request=0 choice=4", "finish request=0", EACH}},
+    {{"config blocks=6 size=2 tokens=6 seqs=3 length=8 drafts=4 caching=1 batches=2",
+      "add request=0 length=2 shared=3 max=5", "add request=1 length=3 shared=3 n=2 max=3", "schedule drafts=2 right=1",
+      "schedule drafts=3 right=3 device=1", EACH}},
     /* Cancelled, and with a budget that has no room for all. */
     {{"config blocks=6 size=2 tokens=3 seqs=2 length=7 drafts=3 caching=1", "add request=0 length=1 shared=4 max=6",
       "add request=1 length=3 shared=4 max=4", "schedule drafts=2 cancel=1", "schedule drafts=2 right=1 cancel=2",

@@ -73,25 +73,32 @@ static bool has_own_scale(const struct ranks *r, const struct tensor *part, cons
     return fabsf(difference) <= 1.001f * dtype_load(w->scales, w->scale_dtype, row);
 }
 
+/* A row of a rank's tensor is, from a column on, one of the whole one. */
+static void same_row(const struct ranks *r, int32_t rank, const struct tensor *part, const struct tensor *whole,
+                     int64_t row, int64_t whole_row, int64_t first_column)
+{
+    const int64_t columns = part->kind == TENSOR_MATRIX ? part->in_features : 1;
+    for (int64_t i = 0; i < columns; i++) {
+        const float found = element(&r->ranks[rank], part, row, i);
+        const float expected = element(&r->whole, whole, whole_row, first_column + i);
+        if (found != expected && !has_own_scale(r, part, whole, whole_row, found - expected))
+            fail_msg("%s: %s: rank %d of %d: element [%lld, %lld] is %g and not %g", r->name, whole->name, rank,
+                     r->count, (long long)row, (long long)i, (double)found, (double)expected);
+    }
+}
+
 /* Rows and columns of a rank's tensor are those from there on of the whole one. */
 static void same(const struct ranks *r, int32_t rank, const struct tensor *part, const struct tensor *whole,
                  int64_t first_row, int64_t first_column)
 {
-    const int64_t columns = part->kind == TENSOR_MATRIX ? part->in_features : 1;
-    for (int64_t o = 0; o < part->out_features; o++)
-        for (int64_t i = 0; i < columns; i++) {
-            const float found = element(&r->ranks[rank], part, o, i);
-            const float expected = element(&r->whole, whole, first_row + o, first_column + i);
-            if (found != expected && !has_own_scale(r, part, whole, first_row + o, found - expected))
-                fail_msg("%s: %s: rank %d of %d: element [%lld, %lld] is %g and not %g", r->name, whole->name, rank,
-                         r->count, (long long)o, (long long)i, (double)found, (double)expected);
-        }
+    for (int64_t o = 0; o < part->out_features; o++) same_row(r, rank, part, whole, o, first_row + o, first_column);
     if (part->kind != TENSOR_MATRIX) return;
     const struct weight *a = model_weights_matrix(&r->ranks[rank], part), *b = model_weights_matrix(&r->whole, whole);
     if (!r->on_device) assert_int_equal(a->format, b->format);
     assert_int_equal(a->is_share, part->is_share);
     assert_int_equal(a->input_order != NULL, b->input_order != NULL);
-    if (a->input_order) assert_memory_equal(a->input_order, b->input_order, (size_t)a->in_features * sizeof(int32_t));
+    if (a->input_order)
+        assert_memory_equal(a->input_order, b->input_order + first_column, (size_t)a->in_features * sizeof(int32_t));
 }
 
 /* Whether ranks have equal parts of it, by the model's arithmetic; a KV head may be in several of them. */
@@ -150,6 +157,19 @@ static void check_channels(const struct ranks *r, const struct tensor *whole)
     }
 }
 
+/* What reads the input of a short convolution: a rank has its channels of each of the three parts. */
+static void check_conv_inputs(const struct ranks *r, const struct tensor *whole)
+{
+    const int64_t all = whole->out_features / 3, channels = all / r->count;
+    for (int32_t i = 0; i < r->count; i++) {
+        const struct tensor *part = find(&r->ranks[i], whole);
+        assert_non_null(part);
+        assert_int_equal(part->out_features, 3 * channels);
+        for (int64_t o = 0; o < 3 * channels; o++)
+            same_row(r, i, part, whole, o, o / channels * all + i * channels + o % channels, 0);
+    }
+}
+
 static void check_tensor(const struct ranks *r, const struct tensor *whole)
 {
     int64_t rows = 0, columns = 0, first_row = 0, first_column = 0;
@@ -167,9 +187,36 @@ static void check_tensor(const struct ranks *r, const struct tensor *whole)
         const struct tensor *part = find(&r->ranks[i], whole);
         assert_int_equal(part->is_share, has_part_of_columns(whole) || whole->role == TENSOR_EXPERTS_OUT);
         same(r, i, part, whole, first_row, first_column);
+        if (has_part_of_columns(whole) && whole->role != TENSOR_EXPERT_DOWN) {
+            const struct column_range range = shard_columns(&specs[i], whole->layer, whole->role);
+            assert_true(range.first == first_column && range.total == whole->in_features);
+        }
         if ((i + 1) % repeated == 0 && repeated < r->count) first_row += part->out_features;
         if (!all_columns) first_column += part->in_features;
     }
+}
+
+/* One rank has an expert, all of it; the ranks have them in order, and none has two more than another. */
+static void check_whole_expert(const struct ranks *r, const struct tensor *whole)
+{
+    int32_t before = 0;
+    for (int32_t i = 0; i < r->count; i++) {
+        const struct router_params *router = &specs[i].layers[whole->layer].experts.router;
+        struct tensor wanted = *whole;
+        wanted.expert -= before;
+        const struct tensor *part = find(&r->ranks[i], &wanted);
+        assert_int_equal(router->first_own, before);
+        assert_in_range(router->num_own, router->num_experts / r->count,
+                        (router->num_experts + r->count - 1) / r->count);
+        assert_int_equal(part != NULL, wanted.expert >= 0 && wanted.expert < router->num_own);
+        before += router->num_own;
+        if (!part) continue;
+        assert_int_equal(part->out_features, whole->out_features);
+        assert_int_equal(part->in_features, whole->in_features);
+        assert_int_equal(part->is_share, whole->role == TENSOR_EXPERT_DOWN);
+        same(r, i, part, whole, 0, 0);
+    }
+    assert_int_equal(before, r->spec->layers[whole->layer].experts.router.num_experts);
 }
 
 static void check_layers(const struct ranks *r)
@@ -192,9 +239,14 @@ static void check_all(const struct ranks *r)
     for (int32_t k = 0; k < r->whole.table.count; k++) {
         const struct tensor *t = &r->whole.table.tensors[k];
         if (!tensor_is_weight(t)) continue;
-        if (t->kind == TENSOR_BIAS && (has_part_of_columns(t) || t->role == TENSOR_EXPERTS_OUT))
+        const bool of_conv = t->layer >= 0 && r->spec->layers[t->layer].mixer == MIXER_CONV;
+        if (r->spec->expert_parallel && t->num_experts > 0)
+            check_whole_expert(r, t);
+        else if (t->kind == TENSOR_BIAS && (has_part_of_columns(t) || t->role == TENSOR_EXPERTS_OUT))
             check_bias_of_share(r, t);
-        else if (is_channels(t) && t->kind == TENSOR_VECTOR && t->num_parts == 1)
+        else if (t->role == TENSOR_MIX_Q && of_conv)
+            check_conv_inputs(r, t);
+        else if (is_channels(t) && t->kind == TENSOR_VECTOR && t->num_parts == 1 && !of_conv)
             check_channels(r, t);
         else
             check_tensor(r, t);
@@ -248,7 +300,7 @@ static void halve_heads(struct model_spec *spec)
 {
     for (int32_t i = 0; i < spec->num_layers; i++) {
         struct attention_spec *a = &spec->layers[i].attention;
-        if (a->num_heads != 1 || a->qk_norm != QK_NORM_NONE || a->sinks || a->head_gates) continue;
+        if (a->num_heads != 1 || a->qk_norm == QK_NORM_HEAD || a->sinks || a->head_gates) continue;
         a->num_heads = a->num_kv_heads = 2;
         a->head_size /= 2, a->v_head_size /= 2;
     }
@@ -294,27 +346,9 @@ static void test_two_ranks(void **state)
         "layer 0: the number of attention heads is 3, which 2 ranks cannot share equally; "
         "use a number of ranks that divides it";
     static const char one_head[] = "layer 0: the number of attention heads is 1, which 2 ranks cannot share equally";
-    static const char gated_norm[] = "layer 0 has a norm of its recurrent mixer over the heads of several ranks, which "
-                                     "quire does not compute on several ranks; use one";
-    static const char qk_norm[] = "has norms of q and k over all heads at once, which";
     static const struct refusal refusals[] = {
-        {"bamba", gated_norm},
-        {"bloom", three_heads},
-        {"flex_olmo", qk_norm},
-        {"granite4_h", gated_norm},
-        {"granite4_h_moe", gated_norm},
-        {"granitemoe_swa", one_head},
-        {"laguna", one_head},
-        {"lfm2", "layer 0 has a convolution as its mixer, which"},
-        {"lfm2_moe", "layer 0 has a convolution as its mixer, which"},
-        {"minimax", gated_norm},
-        {"minimax_m2", qk_norm},
-        {"mpt", three_heads},
-        {"olmo2", qk_norm},
-        {"olmo3", qk_norm},
-        {"olmo_hybrid", qk_norm},
-        {"olmoe", qk_norm},
-        {"step3p7", one_head},
+        {"bloom", three_heads}, {"granitemoe_swa", one_head}, {"laguna", one_head},
+        {"mpt", three_heads},   {"step3p7", one_head},
     };
     for (int i = 0; i < golden_num_checkpoints; i++) {
         const char *name = golden_checkpoints[i];
@@ -331,8 +365,9 @@ static void test_more_ranks(void **state)
     static const struct {
         const char *name;
         int32_t ranks;
-    } cases[] = {{"bloom", 3}, {"mpt", 3},     {"gqa", 4},          {"mha", 4},
-                 {"mqa", 4},   {"sliding", 4}, {"falcon_alibi", 4}, {"falcon_two_norms", 4}};
+    } cases[] = {{"bloom", 3},      {"mpt", 3},         {"gqa", 4},          {"mha", 4},
+                 {"mqa", 4},        {"sliding", 4},     {"falcon_alibi", 4}, {"falcon_two_norms", 4},
+                 {"many_norms", 4}, {"many_groups", 4}, {"many_channels", 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char folder[512];
         snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", cases[i].name);
@@ -375,12 +410,7 @@ static void test_quantized_checkpoints(void **state)
                                         "moe-modelopt-fp8"};
     static const struct refusal refusals[] = {
         {"ct-w4a16", "o_proj.weight\" would have 64 input features on rank 0 of 2, and 128 of them share a scale"},
-        {"ct-w4a16-g-idx",
-         "o_proj.weight\" has an order of input features (GPTQ with desc_act), of which ranks cannot"},
         {"fp8-block", "o_proj.weight\" would have 64 input features on rank 0 of 2, and 128 of them share a scale"},
-        {"gptq-act-order", "has an order of input features"},
-        {"gptq-phi3", "has an order of input features"},
-        {"gptq-qwen2", "has an order of input features"},
         {"moe-awq", "experts.0.w2.weight\" would have 16 input features on rank 0 of 2, and 32 of them share a"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -440,16 +470,13 @@ static const struct {
       DTYPE_BFLOAT16,
       .merged = true,
       .by_head = true}},
-    {{"packed, ordered", {PACKED, .group_size = 32, .ordered = true}, DTYPE_FLOAT16},
-     "o_proj.weight\" has an order of input features (GPTQ with desc_act), of which ranks cannot have parts",
-     "has an order of input features"},
+    {{"packed, ordered", {PACKED, .group_size = 32, .ordered = true}, DTYPE_FLOAT16}},
     {{"packed, 8 bits", {PACKED8, .group_size = 32}, DTYPE_BFLOAT16}},
     {{"gptq", {GPTQ, .group_size = 32, .zeros_less_one = true}, DTYPE_FLOAT16}},
     {{"gptq, one group", {GPTQ, .zeros_less_one = true}, DTYPE_FLOAT16}},
     {{"gptq, zeros, merged", {GPTQ, .group_size = 32, .has_zeros = true}, DTYPE_BFLOAT16, .merged = true}},
-    {{"gptq, ordered", {GPTQ, .group_size = 32, .ordered = true}, DTYPE_FLOAT16},
-     "has an order of input features",
-     "has an order of input features"},
+    {{"gptq, ordered", {GPTQ, .group_size = 32, .ordered = true}, DTYPE_FLOAT16}},
+    {{"gptq of 8 bits, ordered", {GPTQ8, .group_size = 16, .ordered = true}, DTYPE_FLOAT16}},
     {{"gptq, in the usual order", {GPTQ, .group_size = 32, .ordered = true}, DTYPE_FLOAT16, .no_sorting = true}},
     {{"gptq, 8 bits", {GPTQ8, .group_size = 32, .zeros_less_one = true}, DTYPE_FLOAT16}},
     {{"awq", {AWQ, .group_size = 32, .has_zeros = true}, DTYPE_FLOAT16}},
@@ -516,6 +543,55 @@ static void test_quantized_while_loaded(void **state)
         memset(config.spec.layers[i].schemes, config.spec.num_schemes, sizeof config.spec.layers[i].schemes);
     config.spec.num_schemes++;
     check_spec(folder, "int4", 4, NULL);
+}
+
+/* Ranks that have whole experts: of every kind of names and matrices, stacked on a device, too. */
+static void test_expert_parallel(void **state)
+{
+    (void)state;
+    int checked = 0;
+    for (int i = 0; i < golden_num_checkpoints; i++) {
+        struct error err;
+        char folder[512];
+        snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", golden_checkpoints[i]);
+        must(model_config_load(folder, NULL, NULL, &config, &err), &err);
+        halve_heads(&config.spec);
+        config.spec.expert_parallel = true;
+        if (model_spec_num_experts(&config.spec) == 0) continue;
+        for (int32_t count = 2; count <= 4; count++)
+            for (int on_device = 0; on_device < 2; on_device++) {
+                struct ranks r = {
+                    .name = golden_checkpoints[i], .spec = &config.spec, .count = count, .on_device = on_device};
+                if (model_spec_shard(r.spec, 0, count, &specs[0], &err) != STATUS_OK) continue;
+                must(open_ranks(&r, folder, &err), &err);
+                check_all(&r);
+                close_ranks(&r);
+                checked++;
+            }
+    }
+    assert_true(checked > 40);
+}
+
+/* Where experts are whole, nothing of them is cut through what shares a scale or a word. */
+static void test_quantized_expert_parallel(void **state)
+{
+    static const char *const names[] = {"moe-awq", "moe-fp8", "moe-modelopt-fp8"};
+    static const struct quantized_form mxfp4 = {"", {BLOCKS, .group_size = 32}, DTYPE_E8M0, .experts = true};
+    const struct temp_folder *temp = *state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct error err;
+        char folder[512];
+        snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/quantized/%s", names[i]);
+        must(model_config_load(folder, NULL, NULL, &config, &err), &err);
+        halve_heads(&config.spec);
+        config.spec.expert_parallel = true;
+        check_spec(folder, names[i], 2, NULL);
+    }
+    quantized_spec(&mxfp4, false, &config.spec); /* 5 experts of 160 features */
+    quantized_write(temp, &mxfp4, &config.spec, false, NULL);
+    config.spec.expert_parallel = true;
+    check_spec(temp->path, "mxfp4", 2, NULL);
+    check_spec(temp->path, "mxfp4", 4, NULL);
 }
 
 static void test_on_device(void **state)
@@ -641,6 +717,12 @@ static void test_refusals(void **state)
 {
     (void)state;
     struct error err;
+    must(model_config_load(QUIRE_TEST_DATA "/golden/bamba", NULL, NULL, &config, &err), &err);
+    struct recurrent_spec *net = &config.spec.layers[0].recurrent; /* of 4 heads */
+    net->norm_group_size = 3 * net->v_head_size;
+    assert_int_equal(model_spec_shard(&config.spec, 0, 2, &specs[0], &err), STATUS_UNSUPPORTED);
+    assert_string_equal(err.text, "layer 0 has a norm of its recurrent mixer over some of the heads of several ranks, "
+                                  "which quire does not compute on several ranks; use one");
     struct model_spec *spec = &config.spec, *part = &specs[0];
     const char *folder = QUIRE_TEST_DATA "/golden/gqa"; /* 4 heads, 2 KV heads, 96 features */
     must(model_config_load(folder, NULL, NULL, &config, &err), &err);
@@ -657,6 +739,13 @@ static void test_refusals(void **state)
     assert_string_equal(err.text, "layer 1: the number of features in its MLP is 97, which 2 ranks cannot share "
                                   "equally; use a number of ranks that divides it");
     spec->layers[1].mlp.intermediate_size = 96;
+    spec->expert_parallel = true;
+    spec->layers[1].experts.router.num_experts = 3;
+    assert_int_equal(model_spec_shard(spec, 1, 4, part, &err), STATUS_UNSUPPORTED);
+    assert_string_equal(err.text, "layer 1 has 3 experts, too few for 4 ranks that each have some of them; use fewer "
+                                  "ranks, or no expert parallelism");
+    spec->layers[1].experts.router.num_experts = 0;
+    spec->expert_parallel = false;
     spec->vocab_size = 5;
     assert_int_equal(model_spec_shard(spec, 1, 4, part, &err), STATUS_UNSUPPORTED);
     assert_string_equal(err.text, "a vocabulary of 5 tokens is too small for 4 ranks; use fewer");
@@ -675,6 +764,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_forms, temp_folder_setup, temp_folder_teardown),
         cmocka_unit_test_setup_teardown(test_dequantized, temp_folder_setup, temp_folder_teardown),
         cmocka_unit_test(test_quantized_while_loaded),
+        cmocka_unit_test(test_expert_parallel),
+        cmocka_unit_test_setup_teardown(test_quantized_expert_parallel, temp_folder_setup, temp_folder_teardown),
         cmocka_unit_test(test_on_device),
         cmocka_unit_test(test_in_place),
         cmocka_unit_test(test_dummy),

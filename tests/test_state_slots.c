@@ -206,7 +206,8 @@ static const char LARGE[] =
 /* On a GPU that has so many GiB and nothing on it: a backend of the CPU that says so. */
 static enum status plan(const struct engine_options *o, struct loaded_model *l, double gib, struct error *err)
 {
-    const struct memory_profile device = {.total = (int64_t)(gib * GIB), .available = (int64_t)(gib * GIB)};
+    static struct loaded_model device;
+    device.profile = (struct memory_profile){.total = (int64_t)(gib * GIB), .available = (int64_t)(gib * GIB)};
     l->backend->discrete = true;
     l->before = &device;
     l->lowered_for_states = false;

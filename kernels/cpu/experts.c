@@ -286,6 +286,7 @@ static void sum_piece(const struct cpu_state *s, const void *down_args, int64_t 
     }
     for (int64_t k = t * args->top_k; k < (t + 1) * args->top_k; k++) {
         const int64_t start = args->plan.rows[k] * size + first;
+        if (args->plan.rows[k] < 0) continue;
         const float weight = args->weights_first ? 1 : args->plan.weights[k];
         s->kernels->to_float(row, cpu_element(args->scratch, args->dtype, start), args->dtype, count);
         for (int64_t j = 0; j < count; j++) sum[j] += weight * row[j];

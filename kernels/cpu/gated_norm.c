@@ -10,8 +10,7 @@ struct group {
     int64_t token, first, size; /* its elements are [first, first + size) of the token */
 };
 
-/* x *= f(gate) */
-static void apply_gate(const struct cpu_kernels *kernels, bool sigmoid, float *x, float *gate, int64_t count)
+void cpu_apply_gate(const struct cpu_kernels *kernels, bool sigmoid, float *x, float *gate, int64_t count)
 {
     if (!sigmoid) {
         kernels->silu_and_mul(x, gate, x, count);
@@ -28,7 +27,7 @@ static void gate_piece(const struct group *g, float *x, int64_t first, int64_t c
     float gate[CPU_PIECE];
     g->kernels->to_float(gate, cpu_element(args->gate, args->dtype, g->token * args->gate_stride + first), args->dtype,
                          count);
-    apply_gate(g->kernels, args->sigmoid, x, gate, count);
+    cpu_apply_gate(g->kernels, args->sigmoid, x, gate, count);
 }
 
 /* What the norm is of: x, or x times its gates. */

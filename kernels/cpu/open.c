@@ -8,6 +8,7 @@
 #endif
 
 #include "kernels/cpu/state.h"
+#include "kernels/transfer.h"
 
 #if QUIRE_X86
 enum { HAS_VECTORS = 1 };
@@ -164,6 +165,7 @@ static void destroy(struct backend *b)
 {
     pool_close(cpu_state(b)->pool);
     cpu_group_leave(cpu_state(b));
+    transfer_end_close(b);
     free(cpu_state(b));
 }
 
@@ -190,6 +192,8 @@ static const struct backend operations = {
     .short_conv = cpu_short_conv,
     .recurrence = cpu_recurrence,
     .gated_norm = cpu_gated_norm,
+    .all_norm = cpu_all_norm,
+    .gather_columns = cpu_gather_columns,
     .latent_cache = cpu_latent_cache,
     .latent_attention = cpu_latent_attention,
     .heads_linear = cpu_heads_linear,

@@ -131,23 +131,26 @@ static void route_token(const struct cpu_state *state, const void *route_args, i
 }
 
 /* A counting sort of the assignments, whose experts are in plan->rows, where their rows replace them. */
-static void sort_assignments(const struct expert_plan *plan, int32_t num_experts, int32_t num_tokens, int32_t top_k)
+static void sort_assignments(const struct expert_plan *plan, const struct router_params *router, int32_t num_tokens)
 {
+    const int32_t top_k = router->top_k, num_own = router_num_own(router), first = router->first_own;
     const int64_t count = (int64_t)num_tokens * top_k;
-    int32_t next[ROUTER_MAX_EXPERTS] = {0};
+    int32_t next[ROUTER_MAX_EXPERTS] = {0}; /* by expert */
     for (int64_t i = 0; i < count; i++) next[plan->rows[i]]++;
     int32_t start = 0;
-    for (int32_t e = 0; e < num_experts; e++) {
-        const int32_t rows = next[e];
-        plan->starts[e] = next[e] = start;
+    for (int32_t e = 0; e < num_own; e++) {
+        const int32_t rows = next[first + e];
+        plan->starts[e] = next[first + e] = start;
         start += rows;
     }
-    plan->starts[num_experts] = start;
+    plan->starts[num_own] = start;
     for (int64_t i = 0; i < count; i++) {
-        const int32_t row = next[plan->rows[i]]++;
-        plan->tokens[row] = (int32_t)(i / top_k);
-        plan->rows[i] = row;
+        const int32_t expert = plan->rows[i];
+        const bool is_own = expert >= first && expert < first + num_own;
+        const int32_t row = plan->rows[i] = is_own ? next[expert]++ : -1;
+        if (is_own) plan->tokens[row] = (int32_t)(i / top_k);
     }
+    for (int64_t row = start; row < count; row++) plan->tokens[row] = -1;
 }
 
 void cpu_route_experts(struct backend *b, const struct route_experts_args *args)
@@ -155,5 +158,5 @@ void cpu_route_experts(struct backend *b, const struct route_experts_args *args)
     const struct router_params *router = &args->router;
     cpu_for(cpu_state(b), (int64_t)args->num_tokens * router->num_experts * (8 + router->top_k), args->num_tokens,
             route_token, args);
-    sort_assignments(&args->plan, router->num_experts, args->num_tokens, router->top_k);
+    sort_assignments(&args->plan, router, args->num_tokens);
 }

@@ -143,6 +143,8 @@ int64_t cpu_attention_workspace(const struct cpu_state *s, const struct workspac
 short_conv_function cpu_short_conv;
 recurrence_function cpu_recurrence;
 gated_norm_function cpu_gated_norm;
+/* x *= f(gate), where f is silu or the sigmoid; gate's contents are lost. */
+void cpu_apply_gate(const struct cpu_kernels *kernels, bool sigmoid, float *x, float *gate, int64_t count);
 
 /* latent.c */
 latent_attention_function cpu_latent_attention;
@@ -157,6 +159,10 @@ int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_q
 /* out[o][i] = element [first + o][start + i] of a quantized weight. out [count, depth] */
 void cpu_dequantize(const struct cpu_state *s, float *out, const struct weight *w, int64_t first, int64_t count,
                     int64_t start, int64_t depth);
+
+/* all_norm.c, gather_columns.c */
+all_norm_function cpu_all_norm;
+gather_columns_function cpu_gather_columns;
 
 /* collective.c. The last member of a group frees it. */
 void cpu_group_leave(struct cpu_state *s);

@@ -9,6 +9,7 @@
 #include "kernels/cuda/matmul/few_tokens_wgmma.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
+#include "kernels/transfer.h"
 
 void cuda_fail(struct backend *b, const char *format, ...)
 {
@@ -47,6 +48,7 @@ static void destroy(struct backend *b)
     cudaSetDevice(s->device);
     cuda_preload_wait(s);
     cuda_group_leave(s);
+    transfer_end_close(b);
     cublas_close(s->cublas);
     cublas_lt_close(s->cublas_lt);
     if (s->stream) cudaStreamDestroy(s->stream);
@@ -85,6 +87,8 @@ static void fill_table(struct backend *b)
     b->short_conv = cuda_short_conv;
     b->recurrence = cuda_recurrence;
     b->gated_norm = cuda_gated_norm;
+    b->all_norm = cuda_all_norm;
+    b->gather_columns = cuda_gather_columns;
     b->act_and_mul = cuda_act_and_mul;
     b->activate = cuda_activate;
     b->clip = cuda_clip;

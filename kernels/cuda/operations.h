@@ -112,6 +112,8 @@ experts_down_function cuda_experts_down;
 all_reduce_function cuda_all_reduce;
 all_gather_function cuda_all_gather;
 all_reduce_add_norm_function cuda_all_reduce_add_norm;
+all_norm_function cuda_all_norm;
+gather_columns_function cuda_gather_columns;
 void cuda_group_leave(struct cuda_state *s);
 
 /* sampling/sample.cu */

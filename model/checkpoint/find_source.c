@@ -126,13 +126,13 @@ static enum status check_float_shape(const struct finder *f, const struct tensor
 {
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     const bool of_experts = t->merged_in_file && t->num_experts > 0;
-    const int64_t rows = of_experts ? t->file_rows / t->num_experts : t->file_rows;
-    int64_t shape[3] = {t->num_experts, rows, t->file_columns};
+    const int64_t rows = of_experts ? t->file_rows / t->file_experts : t->file_rows;
+    int64_t shape[3] = {t->file_experts, rows, t->file_columns};
     if (t->kind == TENSOR_VECTOR && !t->width && is_line(found, t->file_rows)) return STATUS_OK;
     const int64_t channels[3] = {t->width ? t->file_rows / t->width : 0, 1, t->width};
     if (t->width) return check_shape(f, found, channels, 3);
     if (t->kind == TENSOR_MATRIX && t->transposed) shape[1] = t->file_columns, shape[2] = rows;
-    if (t->flat) shape[1] *= t->num_experts;
+    if (t->flat) shape[1] *= t->file_experts;
     return of_experts && !t->flat ? check_shape(f, found, shape, num_dims + 1)
                                   : check_shape(f, found, shape + 1, num_dims);
 }
@@ -323,10 +323,10 @@ static enum status find_zeros(const struct finder *f, const struct tensor *t, st
 /* ---- order of the input features ---- */
 
 /* Each group has group_size input features, the last one perhaps fewer. */
-static enum status check_groups(const struct finder *f, const struct stored_tensor *found, const struct weight *w,
-                                const int32_t *group_of, int32_t *counts)
+static enum status check_groups(const struct finder *f, const struct stored_tensor *found, int64_t n,
+                                int64_t group_size, const int32_t *group_of, int32_t *counts)
 {
-    const int64_t groups = weight_groups(w), n = w->in_features;
+    const int64_t groups = (n + group_size - 1) / group_size;
     for (int64_t i = 0; i < n; i++) {
         if (group_of[i] < 0 || group_of[i] >= groups)
             return error_set(
@@ -336,7 +336,7 @@ static enum status check_groups(const struct finder *f, const struct stored_tens
         counts[group_of[i]]++;
     }
     for (int64_t g = 0; g < groups; g++) {
-        const int64_t size = n - g * w->group_size < w->group_size ? n - g * w->group_size : w->group_size;
+        const int64_t size = n - g * group_size < group_size ? n - g * group_size : group_size;
         if (counts[g] != size)
             return error_set(f->err, STATUS_INVALID,
                              "%s: tensor \"%s\" puts %d input features into group %lld, but groups have %lld",
@@ -356,8 +356,8 @@ static bool is_identity(const int32_t *group_of, int64_t in_features, int64_t gr
     return same || unused;
 }
 
-/* Sets the order in which the input features of a group follow each other, unless they do so already.
- * work: [file_columns + groups] zeros. */
+/* Sets the order in which the input features of a group follow each other, unless they do so already: the part of it
+ * that the weight's columns have. work: [file_columns + groups of the file] zeros. */
 static enum status sort_by_group(const struct finder *f, const struct tensor *t, const struct stored_tensor *found,
                                  int32_t *work, struct weight_source *s)
 {
@@ -366,18 +366,19 @@ static enum status sort_by_group(const struct finder *f, const struct tensor *t,
     int32_t *group_of = work, *next = work + n;
     enum status status = tensor_file_read(f->file, found->data, found->bytes, group_of, f->err);
     if (status != STATUS_OK || is_identity(group_of, n, group_size)) return status;
-    if (w->in_features < n)
+    if (w->in_features < n && t->role == TENSOR_EXPERT_DOWN)
         return error_set(f->err, STATUS_UNSUPPORTED,
-                         "%s: the matrix \"%s\" has an order of input features (GPTQ with desc_act), of which ranks "
-                         "cannot have parts; use one rank, or a model that was quantized without desc_act",
+                         "%s: the matrix \"%s\" of an expert has an order of input features (GPTQ with desc_act), of "
+                         "which ranks cannot have parts; use one rank, or a model that was quantized without desc_act",
                          f->folder, t->name);
-    status = check_groups(f, found, w, group_of, next);
+    status = check_groups(f, found, n, group_size, group_of, next);
     if (status != STATUS_OK) return status;
     int32_t *order = malloc((size_t)n * sizeof *order);
     if (!order) return out_of_memory(f);
-    for (int64_t g = 0; g < weight_groups(w); g++) next[g] = (int32_t)(g * w->group_size);
+    for (int64_t g = 0; g * group_size < n; g++) next[g] = (int32_t)(g * group_size);
     for (int32_t i = 0; i < n; i++) order[next[group_of[i]]++] = i;
-    w->input_order = s->owned = order;
+    s->owned = order;
+    w->input_order = order + t->first_column;
     return STATUS_OK;
 }
 
@@ -387,7 +388,7 @@ static enum status find_order(const struct finder *f, const struct tensor *t, st
     const struct stored_tensor *found;
     enum status status = find_part(f, t, &part, &found);
     if (status != STATUS_OK || !found) return status;
-    int32_t *work = calloc((size_t)(t->file_columns + weight_groups(&s->weight)), sizeof *work);
+    int32_t *work = calloc((size_t)(t->file_columns + weight_source_groups(s).count), sizeof *work);
     if (!work) return out_of_memory(f);
     status = sort_by_group(f, t, found, work, s);
     free(work);
@@ -413,7 +414,7 @@ static void use_in_place(struct weight_source *s)
 static enum status find_of_experts(const struct finder *f, const struct tensor *t, const char *name, const char *type,
                                    int64_t group_bytes, const struct stored_tensor **out)
 {
-    const int64_t shape[4] = {t->num_experts, t->file_rows / t->num_experts, t->file_columns / t->scheme.group_size,
+    const int64_t shape[4] = {t->file_experts, t->file_rows / t->file_experts, t->file_columns / t->scheme.group_size,
                               group_bytes};
     const struct stored_tensor *found = *out = find_ending(f, t, name);
     if (!found) return missing_part(f, t, name);

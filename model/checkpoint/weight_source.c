@@ -118,28 +118,8 @@ static enum status read_transposed(const struct weight_source *s, int64_t first,
     return status;
 }
 
-/* Puts the columns of each row into the order of the groups. */
-static enum status permute(const struct weight *w, int64_t count, uint8_t *data, struct error *err)
-{
-    const int64_t n = w->in_features, bytes = weight_row_bytes(w);
-    const int32_t *order = w->input_order;
-    uint8_t *columns = malloc((size_t)n + 1);
-    if (!columns) return out_of_memory(err);
-    for (int64_t row = 0; row < count; row++) {
-        uint8_t *out = data + row * bytes;
-        if (w->format == WEIGHT_INT8) {
-            memcpy(columns, out, (size_t)n);
-            for (int64_t i = 0; i < n; i++) out[i] = columns[order[i]];
-            continue;
-        }
-        for (int64_t i = 0; i < bytes; i++) columns[2 * i] = out[i] & 15, columns[2 * i + 1] = out[i] >> 4;
-        for (int64_t i = 0; i < bytes; i++) out[i] = (uint8_t)(columns[order[2 * i]] | columns[order[2 * i + 1]] << 4);
-    }
-    free(columns);
-    return STATUS_OK;
-}
-
-static enum status read_data(const struct weight_source *s, int64_t first, int64_t count, void *out, struct error *err)
+static enum status read_columns(const struct weight_source *s, int64_t first, int64_t count, void *out,
+                                struct error *err)
 {
     const int64_t bytes = weight_row_bytes(&s->weight);
     const struct row_bytes row = weight_source_columns(s, bytes);
@@ -147,7 +127,33 @@ static enum status read_data(const struct weight_source *s, int64_t first, int64
                                                 : weight_source_read_rows(s, s->data, first, count, &row, out, err);
     if (s->weight.format == WEIGHT_INT8 && s->storage->in_words)
         for (int64_t i = 0; i < count * bytes && status == STATUS_OK; i++) ((uint8_t *)out)[i] ^= 0x80;
-    return status == STATUS_OK && s->weight.input_order ? permute(&s->weight, count, out, err) : status;
+    return status;
+}
+
+/* The elements of a row in the order of the groups. */
+static void permute(const struct weight *w, const uint8_t *row, uint8_t *out)
+{
+    const int32_t *order = w->input_order;
+    for (int64_t i = 0; w->format == WEIGHT_INT8 && i < w->in_features; i++) out[i] = row[order[i]];
+    for (int64_t i = 0; w->format != WEIGHT_INT8 && i < w->in_features / 2; i++) {
+        const int32_t low = order[2 * i], high = order[2 * i + 1];
+        out[i] = (uint8_t)((row[low / 2] >> low % 2 * 4 & 15) | (row[high / 2] >> high % 2 * 4) << 4);
+    }
+}
+
+/* A weight in an order may have some of all columns, wherever they lie. */
+static enum status read_data(const struct weight_source *s, int64_t first, int64_t count, void *out, struct error *err)
+{
+    if (!s->weight.input_order) return read_columns(s, first, count, out, err);
+    struct weight_source all = *s;
+    all.first_column = 0, all.weight.in_features = s->file_columns;
+    const int64_t bytes = weight_row_bytes(&all.weight);
+    uint8_t *rows = malloc((size_t)(count * bytes));
+    enum status status = rows ? read_columns(&all, first, count, rows, err) : out_of_memory(err);
+    for (int64_t row = 0; row < count && status == STATUS_OK; row++)
+        permute(&s->weight, rows + row * bytes, (uint8_t *)out + row * weight_row_bytes(&s->weight));
+    free(rows);
+    return status;
 }
 
 /* ---- scales and zero points ---- */

@@ -43,7 +43,8 @@ static void read_layers(struct json_reader *r, int32_t inner, struct model_spec 
     attention.attention.qk_norm = QK_NORM_HEAD;
     attention.mlp.intermediate_size = conv.mlp.intermediate_size = inner;
     conv.mixer = MIXER_CONV;
-    conv.conv = (struct conv_spec){.width = json_reader_int(r, "conv_L_cache", 3, 2, 16),
+    conv.conv = (struct conv_spec){.channels = spec->hidden_size,
+                                   .width = json_reader_int(r, "conv_L_cache", 3, 2, 16),
                                    .bias = json_reader_bool(r, "conv_bias", false)};
     set_layers(r, &attention, &conv, spec);
     set_names(&spec->names);

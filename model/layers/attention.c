@@ -13,7 +13,7 @@ static struct qkv split_qkv(const struct decoder *d, const struct layer_spec *l)
     const struct attention_spec *a = &l->attention;
     char *q = d->act.qkv, *k = at_column(q, attention_q_size(a), d->dtype);
     char *v = at_column(k, attention_k_size(a), d->dtype), *gate = at_column(v, attention_v_size(a), d->dtype);
-    return (struct qkv){q, k, v, gate, layer_mixer_in_size(l, d->spec->hidden_size)};
+    return (struct qkv){q, k, v, gate, layer_mixer_in_size(l)};
 }
 
 static struct rotary_args rotary_of(const struct residual_stream *s, const struct qkv *qkv, int32_t layer)
@@ -113,6 +113,32 @@ static void norm_values(struct backend *b, const struct rotary_args *rotary, con
     b->rotary_embedding(b, &args);
 }
 
+/* Norms of q and k over all heads, which several ranks may have between them. There is room for sums where attention
+ * writes its results later. */
+static void norm_projections(const struct residual_stream *s, const struct qkv *qkv, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct attention_spec *a = &d->spec->layers[layer].attention;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    struct all_norm_args args = {.norms = {{.x = qkv->q, .size = (int32_t)attention_q_size(a)},
+                                           {.x = qkv->k, .size = (int32_t)attention_k_size(a)}},
+                                 .num_norms = 2,
+                                 .squares = d->act.attention};
+    if (!d->spec->whole) {
+        layer_norm_in_place(s, qkv->q, qkv->stride, attention_q_size(a), &w->q_norm);
+        layer_norm_in_place(s, qkv->k, qkv->stride, attention_k_size(a), &w->k_norm);
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        const struct norm_params *norm = i == 0 ? &w->q_norm : &w->k_norm;
+        args.norms[i].stride = qkv->stride;
+        args.norms[i].num_groups = 1;
+        args.norms[i].gain = norm->gain, args.norms[i].gain_dtype = norm->gain_dtype;
+        args.norms[i].eps = norm->eps;
+    }
+    layer_norm_over_ranks(s, &args);
+}
+
 static void clip(const struct residual_stream *s, const struct attention_spec *a)
 {
     struct backend *b = s->d->backend;
@@ -196,10 +222,7 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
     if (d->spec->layers[layer].recurrent_beside) recurrent_beside(s, shape, layer);
     scale(s, &qkv, a);
     if (a->clip > 0) clip(s, a);
-    if (a->qk_norm == QK_NORM_PROJECTION) {
-        layer_norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);
-        layer_norm_in_place(s, qkv.k, qkv.stride, attention_k_size(a), &w->k_norm);
-    }
+    if (a->qk_norm == QK_NORM_PROJECTION) norm_projections(s, &qkv, layer);
     if (a->query_scaling.length > 0) layer_scale_queries(s, qkv.q, qkv.stride, attention_q_size(a), &a->query_scaling);
     if (a->v_norm) norm_values(b, &args.rotary, a, qkv.v, &w->v_norm);
     if (a->norm_after_rotation) rotate_first(b, &args.rotary);
@@ -213,13 +236,16 @@ void attention_output(struct residual_stream *s, const void *x, int32_t layer)
     const struct layer_spec *l = &d->spec->layers[layer];
     const struct layer_weights *w = &d->weights->layers[layer];
     const struct matmul_input in = layer_quantize_for(s, x, &w->o, d->act.quantized);
+    const struct last_matmul o = layer_last_matmul(s, &in, &w->o, layer, TENSOR_O);
     const float v_multiplier = l->mixer == MIXER_ATTENTION ? l->attention.v_multiplier : 1;
     const float own = l->mixer == MIXER_RECURRENT ? l->recurrent.out_multiplier : l->attention.out_multiplier;
-    residual_add(s, &in, &w->o, &w->post_attention_norm, mixer_multiplier(l) * v_multiplier * multiplier_or_1(own));
+    residual_add(s, &o.in, &o.weight, &w->post_attention_norm,
+                 mixer_multiplier(l) * v_multiplier * multiplier_or_1(own));
     if (!l->recurrent_beside) return;
     if (s->pending) residual_begin(s); /* the rows of the next input take the place of scales that this reads */
     const struct matmul_input beside =
         layer_quantize_for(s, beside_out(l, x, s->num_tokens, d->dtype), &w->recurrent.o, d->act.quantized);
-    residual_add(s, &beside, &w->recurrent.o, &w->post_attention_norm,
+    const struct last_matmul beside_o = layer_last_matmul(s, &beside, &w->recurrent.o, layer, TENSOR_MIX_O);
+    residual_add(s, &beside_o.in, &beside_o.weight, &w->post_attention_norm,
                  l->residual_multiplier * multiplier_or_1(l->recurrent.out_multiplier));
 }

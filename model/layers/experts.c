@@ -54,8 +54,9 @@ static void compute_gate_up(const struct place *p, const struct decoder *d, int3
                                               .weights_first = e->weights_first,
                                               .scratch = p->act->scratch,
                                               .num_tokens = p->num_tokens,
-                                              .num_experts = e->router.num_experts + p->has_shared,
+                                              .num_experts = router_num_own(&e->router) + p->has_shared,
                                               .top_k = e->router.top_k + p->has_shared,
+                                              .all_experts = e->router.num_experts + p->has_shared,
                                               .size = e->intermediate_size,
                                               .dtype = d->dtype};
     p->backend->experts_gate_up(p->backend, &args);
@@ -82,8 +83,9 @@ static void compute_down(const struct place *p, const struct decoder *d, int32_t
                                            .base_gate = e->shared_gate && !p->has_shared ? p->act->base_gate : NULL,
                                            .scratch = p->act->scratch,
                                            .num_tokens = p->num_tokens,
-                                           .num_experts = e->router.num_experts + p->has_shared,
+                                           .num_experts = router_num_own(&e->router) + p->has_shared,
                                            .top_k = e->router.top_k + p->has_shared,
+                                           .all_experts = e->router.num_experts + p->has_shared,
                                            .size = e->intermediate_size,
                                            .dtype = d->dtype};
     p->backend->experts_down(p->backend, &args);
@@ -91,7 +93,8 @@ static void compute_down(const struct place *p, const struct decoder *d, int32_t
 
 /* ---- on the host ---- */
 
-/* A graph calls this for steps of any number of tokens up to its own: the plan says how many there are. */
+/* A graph calls this for steps of any number of tokens up to its own: the plan says how many there are, because all
+ * experts are here. */
 static void compute_on_host(void *host_layer)
 {
     const struct host_layer *l = host_layer;
@@ -216,7 +219,9 @@ static void output_of_latent(struct residual_stream *s, const struct matmul_inpu
     const struct layer_spec *l = &d->spec->layers[layer];
     const struct layer_weights *w = &d->weights->layers[layer];
     void *latent = d->act.experts.latent;
-    if (l->mlp.intermediate_size > 0) residual_add(s, in, &w->down, &w->post_mlp_norm, l->residual_multiplier);
+    const struct last_matmul down = layer_last_matmul(s, in, &w->down, layer, TENSOR_DOWN);
+    if (l->mlp.intermediate_size > 0)
+        residual_add(s, &down.in, &down.weight, &w->post_mlp_norm, l->residual_multiplier);
     add_down(s, layer, latent);
     const struct matmul_input rows = layer_quantize_for(s, latent, &w->experts.out, d->act.quantized);
     residual_add(s, &rows, &w->experts.out, &w->post_mlp_norm, l->residual_multiplier);
@@ -233,7 +238,10 @@ void experts_output(struct residual_stream *s, const struct matmul_input *in, in
         return;
     }
     residual_begin(s);
-    if (l->mlp.intermediate_size > 0 && !layer_mlp_is_expert(s, layer)) project(s, s->hidden, &w->down, in);
+    if (l->mlp.intermediate_size > 0 && !layer_mlp_is_expert(s, layer)) {
+        const struct last_matmul down = layer_last_matmul(s, in, &w->down, layer, TENSOR_DOWN);
+        project(s, s->hidden, &down.weight, &down.in);
+    }
     add_down(s, layer, out);
     if (l->experts.own_norms) add_normed(s, out, layer);
     residual_pend(s, &w->post_mlp_norm, mlp_multiplier(l) * (l->experts.mean ? 0.5f : 1),

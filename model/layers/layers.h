@@ -10,6 +10,7 @@
 #define QUIRE_MODEL_LAYERS_LAYERS_H
 
 #include "model/decoder.h"
+#include "model/stage.h"
 
 /* A sublayer's output stays pending in `hidden` until the next norm adds it to `residual`, which saves a pass over
  * memory. The fused linear_residual adds the output as it computes it: then nothing is pending. */
@@ -75,10 +76,16 @@ static inline bool serves_last_state(const struct decoder *d)
     return d->served && d->served->kind == HEAD_MTP;
 }
 
+/* Whether it is the last of all layers, behind which only the tokens that are sampled from matter. */
+static inline bool layer_is_last(const struct decoder *d, int32_t layer)
+{
+    return layer == d->spec->num_layers - 1 && stage_is_last(d->spec);
+}
+
 /* Whether anything reads the output of this layer: of the last one, only logits and heads do. */
 static inline bool layer_is_read(const struct decoder *d, const struct step_shape *shape, int32_t layer)
 {
-    return layer < d->spec->num_layers - 1 || shape->num_samples > 0 || shape->num_targets > 0 || serves_last_state(d);
+    return !layer_is_last(d, layer) || shape->num_samples > 0 || shape->num_targets > 0 || serves_last_state(d);
 }
 
 /* What the output of a layer's mixer, or of its MLP, is multiplied by before it is added. */
@@ -111,6 +118,15 @@ void residual_project(struct residual_stream *s, void *out, enum dtype out_dtype
 void residual_add(struct residual_stream *s, const struct matmul_input *in, const struct weight *w,
                   const struct norm_params *post_norm, float multiplier);
 
+/* o or down, w, and its input, for residual_add: as they are or, where ranks have the columns of w in an order of their
+ * own (GPTQ with desc_act), those that w's columns are for. */
+struct last_matmul {
+    struct matmul_input in;
+    struct weight weight;
+};
+struct last_matmul layer_last_matmul(const struct residual_stream *s, const struct matmul_input *in,
+                                     const struct weight *w, int32_t layer, enum tensor_role role);
+
 /* For a sublayer whose last operation is no single matmul: the first makes s->hidden free for its output; the second
  * says that it is there, pending. */
 void residual_begin(struct residual_stream *s);
@@ -138,6 +154,9 @@ struct matmul_input layer_quantize_for(const struct residual_stream *s, const vo
 /* x = norm(x), where tokens are `stride` elements apart. */
 void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
                          const struct norm_params *norm);
+
+/* The norms of args, whose tokens, ranks and dtype this sets. */
+void layer_norm_over_ranks(const struct residual_stream *s, struct all_norm_args *args);
 
 /* Multiplies q, whose tokens are `stride` elements apart, by what follows from their positions (scale_queries). */
 void layer_scale_queries(const struct residual_stream *s, void *q, int64_t stride, int64_t size,

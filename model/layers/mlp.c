@@ -87,8 +87,11 @@ void mlp_output(struct residual_stream *s, const struct matmul_input *in, int32_
 {
     const struct layer_weights *w = &s->d->weights->layers[layer];
     const struct layer_spec *l = &s->d->spec->layers[layer];
-    if (l->experts.router.num_experts > 0)
+    if (l->experts.router.num_experts > 0) {
         experts_output(s, in, layer);
-    else
-        residual_add(s, in, &w->down, &w->post_mlp_norm, mlp_multiplier(l) * multiplier_or_1(l->mlp.out_multiplier));
+        return;
+    }
+    const struct last_matmul down = layer_last_matmul(s, in, &w->down, layer, TENSOR_DOWN);
+    residual_add(s, &down.in, &down.weight, &w->post_mlp_norm,
+                 mlp_multiplier(l) * multiplier_or_1(l->mlp.out_multiplier));
 }

@@ -14,7 +14,7 @@ static struct mix split_mix(const struct decoder *d, const struct layer_spec *l,
 {
     const struct recurrent_spec *r = &l->recurrent;
     const int64_t first = l->recurrent_beside ? attention_qkv_size(&l->attention) : 0;
-    const int64_t stride = layer_mixer_in_size(l, d->spec->hidden_size);
+    const int64_t stride = layer_mixer_in_size(l);
     char *channels = at_column(d->act.qkv, first, d->dtype);
     char *gate = at_column(channels, recurrent_channels(r), d->dtype);
     char *a = at_column(gate, recurrent_first_gate_size(r), d->dtype);
@@ -114,6 +114,34 @@ static struct gated_norm_args norm_args(const struct decoder *d, const struct re
                                     .dtype = d->dtype};
 }
 
+/* Whether a group of the norm is the heads of several ranks. */
+static bool norms_over_ranks(const struct recurrent_spec *r)
+{
+    return !r->no_norm && r->norm_group_size > recurrent_v_size(r);
+}
+
+/* There is room for sums where q, k and v were. */
+static void norm_over_ranks(const struct residual_stream *s, const struct recurrent_spec *r,
+                            const struct gated_norm_args *norm)
+{
+    const int64_t all = s->d->spec->num_ranks * recurrent_v_size(r);
+    struct all_norm_args args = {.norms = {{.x = norm->out,
+                                            .stride = norm->size,
+                                            .size = norm->size,
+                                            .num_groups = (int32_t)(all / norm->group_size),
+                                            .gain = norm->gain,
+                                            .gain_dtype = norm->gain_dtype,
+                                            .eps = norm->eps,
+                                            .gate = norm->gate,
+                                            .gate_stride = norm->gate_stride,
+                                            .gate_first = norm->gate_first,
+                                            .sigmoid = norm->sigmoid,
+                                            .round_norm = norm->round_norm}},
+                                 .num_norms = 1,
+                                 .squares = s->d->act.mixed};
+    layer_norm_over_ranks(s, &args);
+}
+
 /* q, k and v are in act.mixed, where the convolution writes them. */
 static struct recurrence_args recurrence_args_of(const struct decoder *d, const struct step_shape *shape, int32_t layer,
                                                  const struct recurrence_params *params, const struct mix *mix)
@@ -173,11 +201,13 @@ static void mix_tokens(const struct residual_stream *s, const struct step_shape 
     args.conv.silu = true;
     args.conv.channels = (int32_t)recurrent_channels(r);
     args.conv.width = r->conv_width;
-    args.norm.num_tokens = s->num_tokens;
-    if (shape->num_decodes == shape->num_seqs && b->decode_recurrence && b->decode_recurrence(b, &args)) return;
-    b->short_conv(b, &args.conv);
-    b->recurrence(b, &args.recurrence);
-    b->gated_norm(b, &args.norm);
+    args.norm.num_tokens = norms_over_ranks(r) ? 0 : s->num_tokens;
+    if (shape->num_decodes != shape->num_seqs || !b->decode_recurrence || !b->decode_recurrence(b, &args)) {
+        b->short_conv(b, &args.conv);
+        b->recurrence(b, &args.recurrence);
+        if (!norms_over_ranks(r)) b->gated_norm(b, &args.norm);
+    }
+    if (norms_over_ranks(r)) norm_over_ranks(s, r, &args.norm);
 }
 
 void recurrent_beside(const struct residual_stream *s, const struct step_shape *shape, int32_t layer)
@@ -198,17 +228,17 @@ void conv_inner(struct residual_stream *s, const struct step_shape *shape, int32
 {
     const struct decoder *d = s->d;
     const struct layer_weights *w = &d->weights->layers[layer];
-    const int32_t hidden = d->spec->hidden_size;
-    char *input_gate = d->act.qkv, *output_gate = at_column(input_gate, hidden, d->dtype);
+    const struct conv_spec *c = &d->spec->layers[layer].conv;
+    char *input_gate = d->act.qkv, *output_gate = at_column(input_gate, c->channels, d->dtype);
     struct short_conv_args args = conv_args(s, shape, layer);
     residual_project(s, d->act.qkv, d->dtype, &w->qkv, &w->attention_norm);
     head_keep_before(s, layer);
     args.out = d->act.attention;
-    args.x = at_column(output_gate, hidden, d->dtype);
+    args.x = at_column(output_gate, c->channels, d->dtype);
     args.input_gate = input_gate;
     args.output_gate = output_gate;
-    args.x_stride = 3 * (int64_t)hidden;
-    args.channels = hidden;
-    args.width = d->spec->layers[layer].conv.width;
+    args.x_stride = 3 * (int64_t)c->channels;
+    args.channels = c->channels;
+    args.width = c->width;
     d->backend->short_conv(d->backend, &args);
 }

@@ -1,4 +1,5 @@
 #include "model/layers/layers.h"
+#include "model/shard.h"
 
 /* out = w(in), contiguous. */
 static struct linear_args linear_of(const struct residual_stream *s, void *out, const struct matmul_input *in,
@@ -154,6 +155,15 @@ void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t strid
     b->rms_norm(b, &args);
 }
 
+void layer_norm_over_ranks(const struct residual_stream *s, struct all_norm_args *args)
+{
+    struct backend *b = s->d->backend;
+    args->num_tokens = s->num_tokens;
+    args->rank = s->d->spec->rank, args->num_ranks = s->d->spec->num_ranks;
+    args->dtype = s->d->dtype;
+    b->all_norm(b, args);
+}
+
 /* ---- From the residual stream into a sublayer, and back ---- */
 
 void layer_all_reduce(const struct residual_stream *s, void *x, int64_t size)
@@ -268,6 +278,29 @@ void residual_add(struct residual_stream *s, const struct matmul_input *in, cons
     if (!w->is_share) args.left_out = &s->scales; /* which differ from rank to rank */
     b->linear(b, &args);
     residual_pend(s, post_norm, multiplier, w->is_share);
+}
+
+struct last_matmul layer_last_matmul(const struct residual_stream *s, const struct matmul_input *in,
+                                     const struct weight *w, int32_t layer, enum tensor_role role)
+{
+    const struct decoder *d = s->d;
+    struct last_matmul last = {*in, *w};
+    if (!w->is_share || !w->input_order) return last;
+    const struct column_range columns = shard_columns(d->spec, layer, role);
+    const struct gather_columns_args args = {.out = d->act.ordered,
+                                             .x = in->x,
+                                             .order = w->input_order,
+                                             .all = d->act.all_inputs,
+                                             .first = columns.first,
+                                             .columns = w->in_features,
+                                             .total = columns.total,
+                                             .size = w->in_features,
+                                             .num_tokens = s->num_tokens,
+                                             .dtype = d->dtype};
+    d->backend->gather_columns(d->backend, &args);
+    last.in.x = d->act.ordered;
+    last.weight.input_order = NULL;
+    return last;
 }
 
 void layer_project(const struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,

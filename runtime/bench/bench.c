@@ -114,32 +114,61 @@ static void report_model(struct bench *b)
     const bool quantized = quantization.text[0];
     char *title = b->report.title;
     const size_t length = strlen(title);
+    int64_t weights = 0; /* of all ranks */
+    for (int32_t r = 0; r < info->num_ranks; r++) weights += info->rank_memory[r].weights;
     snprintf(
         title + length, sizeof b->report.title - length,
         "\nmodel    %d layer%s of %d, %d head%s (%d of K and V), %.2f GiB of weights%s%s%s%s; blocks of %d tokens, "
         "cache %s",
         spec->num_layers, plural(spec->num_layers), spec->hidden_size, largest.num_heads, plural(largest.num_heads),
-        largest.num_kv_heads, (double)memory->weights / (1 << 30), quantized ? " (" : "", quantization.text,
+        largest.num_kv_heads, (double)weights / (1 << 30), quantized ? " (" : "", quantization.text,
         quantized ? ")" : "", b->options->engine.load_format == LOAD_FORMAT_DUMMY ? ", dummy" : "", limits->block_size,
         dtype_name(memory->cache_dtype));
     report_string(&b->report, "quantization", quantized ? quantization.text : "none");
     report_integer(&b->report, "block_size", NULL, limits->block_size);
-    report_integer(&b->report, "weights_bytes", NULL, memory->weights);
+    report_integer(&b->report, "weights_bytes", NULL, weights);
+}
+
+/* Adds a line with so many names of devices to the title. */
+static void report_devices(struct bench *b, const char *words, int count,
+                           const char *(*device)(const struct bench *b, int number))
+{
+    char *title = b->report.title;
+    size_t length = strlen(title);
+    length += (size_t)snprintf(title + length, sizeof b->report.title - length, "%s", words);
+    for (int i = 0; i < count && length < sizeof b->report.title; i++)
+        length +=
+            (size_t)snprintf(title + length, sizeof b->report.title - length, "%s%s", i == 0 ? "" : ", ", device(b, i));
+}
+
+static const char *rank_device(const struct bench *b, int rank)
+{
+    return engine_pool_info(b->pool)->rank_memory[rank].device;
+}
+
+/* What the title says of the device is true of each rank. */
+static void report_ranks(struct bench *b)
+{
+    const int count = engine_pool_info(b->pool)->num_ranks;
+    char words[64];
+    report_integer(&b->report, "tensor_parallel_size", NULL, count);
+    snprintf(words, sizeof words, "\nranks    %d share the model, on ", count);
+    if (count > 1) report_devices(b, words, count, rank_device);
+}
+
+static const char *engine_device(const struct bench *b, int number)
+{
+    return engine_pool_device(b->pool, number);
 }
 
 /* What the title says of the device, the threads and the model is true of each engine. */
 static void report_engines(struct bench *b)
 {
     const int size = engine_pool_size(b->pool);
-    char *title = b->report.title;
+    char words[64];
     report_integer(&b->report, "data_parallel_size", NULL, size);
-    if (size == 1) return;
-    size_t length = strlen(title);
-    length += (size_t)snprintf(title + length, sizeof b->report.title - length,
-                               "\nengines  %d, each with all of that, on ", size);
-    for (int i = 0; i < size && length < sizeof b->report.title; i++)
-        length += (size_t)snprintf(title + length, sizeof b->report.title - length, "%s%s", i == 0 ? "" : ", ",
-                                   engine_pool_device(b->pool, i));
+    snprintf(words, sizeof words, "\nengines  %d, each with all of that, on ", size);
+    if (size > 1) report_devices(b, words, size, engine_device);
 }
 
 static void report_setting(struct bench *b, const char *name)
@@ -153,6 +182,7 @@ static void report_setting(struct bench *b, const char *name)
     snprintf(b->report.title, sizeof b->report.title, "%s: %.300s on %s%s, %s, ready in %.3f s", name, model,
              info->device, threads, dtype, b->start_seconds);
     report_model(b);
+    report_ranks(b);
     report_engines(b);
     bench_drafts_setting(b);
     bench_report_machine(&b->report, info->discrete ? info->device : NULL);

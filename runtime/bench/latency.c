@@ -37,18 +37,19 @@ static double experts_read(const struct model_spec *c, int32_t num_tokens)
     return s.num_experts > 0 ? 1 - pow(1 - (double)s.top_k / s.num_experts, num_tokens) : 0;
 }
 
-/* Bytes that a decode step must read: the weights once, as they are in memory, of experts those that tokens go to, and
- * the K and V of what each layer attends to. The sequences have `context` tokens together. */
+/* Bytes that a decode step must read in all ranks together: the weights once, as they are in memory, of experts those
+ * that tokens go to, and the K and V of what each layer attends to. The sequences have `context` tokens together. */
 static double bytes_read(const struct engine_info *info, int64_t context, int32_t num_seqs)
 {
     const struct model_spec *c = &info->config->spec;
-    double cached = 0; /* of all layers */
+    double cached = 0, experts = 0; /* of all layers; of all ranks */
     for (int32_t i = 0; i < c->num_layers; i++) {
         const struct layer_cache cache = layer_cache_of(&c->layers[i - c->layers[i].attention.shares_kv]);
         cached += (double)(layer_cache_tokens_read(&cache, context, num_seqs) *
                            layer_cache_token_bytes(&cache, info->memory->cache_dtype));
     }
-    return (double)info->decode_weight_bytes - (1 - experts_read(c, num_seqs)) * (double)info->memory->experts + cached;
+    for (int32_t r = 0; r < info->num_ranks; r++) experts += (double)info->rank_memory[r].experts;
+    return (double)info->decode_weight_bytes - (1 - experts_read(c, num_seqs)) * experts + cached;
 }
 
 static void add_steps(struct latency *l, const struct bench_run *run, const struct engine_info *info)

@@ -126,7 +126,9 @@ struct engine_info {
     const struct model_weights *weights; /* as the host has them, in files or memory: their table, files and sizes */
     int64_t decode_weight_bytes;         /* model_decode_weight_bytes */
     /* the plan */
-    const struct memory_profile *memory;
+    const struct memory_profile *memory;      /* of several ranks, that of the one with room for the fewest blocks */
+    const struct memory_profile *rank_memory; /* [num_ranks] of each, with the name of its device */
+    int32_t num_ranks;
     const struct batch_limits *limits;
     const struct loaded_model *loaded; /* for plan_again */
     const char *drafter;               /* its name; NULL: nothing drafts */

@@ -14,6 +14,7 @@ struct engine_options engine_options_default(void)
         .generation_config = "auto",
         .kv_cache_dtype = "auto",
         .tensor_parallel_size = 1,
+        .pipeline_parallel_size = 1,
         .block_size = 16,
         .gpu_memory_utilization = 0.9,
         .swap_space = -1,

@@ -15,6 +15,14 @@ enum load_format { LOAD_FORMAT_AUTO, LOAD_FORMAT_DUMMY }; /* dummy: random weigh
 
 enum { ENGINE_STATE_INTERVAL = 8192 };
 
+/* What engines that open at the same time have in common: max_model_len and max_num_seqs. */
+struct common_limits {
+    int32_t max_model_len, max_num_seqs;
+};
+/* Takes the limits that an engine has planned, and puts the least of all engines' in their place, once all have come.
+ * Other than OK: another engine failed. */
+typedef enum status agree_limits_function(void *context, struct common_limits *limits, struct error *err);
+
 /* vLLM's names and meanings. Where an error carries advice (base/status.h), it names these fields. The strings are
  * referred to, and must outlive the engine. */
 struct engine_options {
@@ -31,6 +39,9 @@ struct engine_options {
                                       are the checkpoint's or, if it has none, measured on the prompts of the first step */
     int32_t tensor_parallel_size;  /* ranks that share the model (model/shard.h): 1 to COLLECTIVE_MAX_RANKS, each on a
                                       GPU  of its own, or with its part of the CPU's threads */
+    bool enable_expert_parallel;   /* each rank has some of a layer's experts, and not a part of each */
+    int32_t pipeline_parallel_size; /* stages that share the layers (model/stage.h), each of tensor_parallel_size ranks;
+                                       COLLECTIVE_MAX_RANKS ranks in all */
     int32_t data_parallel_size;    /* engines that engine_pool_create opens; engine_create opens one */
     int32_t host_share;            /* on the CPU so many engines, this one included, are to share what memory is free;
                                       0: it is this one's alone */
@@ -73,6 +84,10 @@ struct engine_options {
     /* May be NULL. Set to 1 by a signal handler, say: while it is not 0, a step that the CPU computes ends between two
      * operations, and the requests in it end with FINISH_ABORT. A GPU's steps are short, and run to their end. */
     const volatile sig_atomic_t *cancel;
+    /* NULL: the engine stands alone. Else it calls this once on the CPU, when its memory is planned, and once more on a
+     * GPU, when it is measured. */
+    agree_limits_function *agree;
+    void *agree_context;
 };
 struct engine_options engine_options_default(void);
 int engine_options_threads(const struct engine_options *o); /* `threads`, or the number that 0 stands for */

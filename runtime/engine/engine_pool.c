@@ -50,6 +50,14 @@ struct worker {
     struct piece_list ready; /* pieces that were made and not delivered */
 };
 
+/* Limits that engines which open at the same time agree on, one time after the other. */
+struct agreement {
+    int64_t time;                /* that is next */
+    int arrived;                 /* engines that came for it */
+    struct common_limits least;  /* of those */
+    struct common_limits agreed; /* last */
+};
+
 struct engine_pool {
     int size;
     struct worker *workers;          /* [size] */
@@ -60,6 +68,10 @@ struct engine_pool {
     pthread_cond_t has_work; /* a worker became busy, or the pool ends */
     pthread_cond_t has_news; /* `news` became true */
     bool news;               /* a worker opened its engine or ended a step, and the caller does not know it yet */
+    pthread_cond_t has_agreed;
+    struct agreement agreement;
+    bool failed; /* an engine did not open */
+    enum log_level log_level;
     bool ending;
     bool leaving; /* engine_leave is to be called */
 };
@@ -122,6 +134,34 @@ static bool wait_for_work(struct worker *w)
     return !ending;
 }
 
+static int32_t least(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* An agree_limits_function. */
+static enum status agree(void *pool, struct common_limits *limits, struct error *err)
+{
+    struct engine_pool *p = pool;
+    struct agreement *a = &p->agreement;
+    pthread_mutex_lock(&p->lock);
+    const int64_t time = a->time;
+    if (a->arrived++ == 0) a->least = *limits;
+    a->least.max_model_len = least(a->least.max_model_len, limits->max_model_len);
+    a->least.max_num_seqs = least(a->least.max_num_seqs, limits->max_num_seqs);
+    if (a->arrived == p->size) {
+        a->agreed = a->least;
+        a->arrived = 0;
+        a->time++;
+        pthread_cond_broadcast(&p->has_agreed);
+    }
+    while (a->time == time && !p->failed) pthread_cond_wait(&p->has_agreed, &p->lock);
+    const bool ok = a->time != time;
+    *limits = a->agreed; /* the next time waits for this engine, too */
+    pthread_mutex_unlock(&p->lock);
+    return ok ? STATUS_OK : error_set(err, STATUS_CANCELLED, "another engine failed");
+}
+
 /* Everything that a device does for an engine is done on this thread, from its opening to its end. */
 static void *run_worker(void *context)
 {
@@ -129,11 +169,13 @@ static void *run_worker(void *context)
     struct engine_pool *p = w->pool;
     struct error err = {""};
     const enum status status = engine_create(&w->options, &w->engine, &err);
-    if (w->options.log) w->log.level = p->workers[0].log.level;
+    w->log.level = p->log_level;
     pthread_mutex_lock(&p->lock);
     w->status = status;
     w->err = err;
     w->opened = true;
+    if (status != STATUS_OK) p->failed = true;
+    pthread_cond_broadcast(&p->has_agreed);
     tell_caller(p);
     pthread_mutex_unlock(&p->lock);
     if (status != STATUS_OK) return NULL;
@@ -238,9 +280,9 @@ static enum status name_devices(const struct engine_options *o, struct worker *w
     return STATUS_OK;
 }
 
-/* The options of one engine of several. The first one may choose lengths; the others then have the same. What is said
- * at the start is said by the first one, as long as nobody asked for more. */
-static void set_options(struct engine_pool *p, struct worker *w, const struct engine_options *o)
+/* The options of one engine of several. Where they open one after the other, the first one may choose lengths, and the
+ * others then have the same. What is said at the start is said by the first one, as long as nobody asked for more. */
+static void set_options(struct engine_pool *p, struct worker *w, const struct engine_options *o, bool together)
 {
     const int threads = engine_options_threads(o), share = threads / p->size + (w->number < threads % p->size);
     w->options = *o;
@@ -250,12 +292,15 @@ static void set_options(struct engine_pool *p, struct worker *w, const struct en
     if (o->log) {
         w->log = *o->log;
         w->options.log = &w->log;
+        p->log_level = w->log.level;
     }
+    if (together) w->options.agree = agree, w->options.agree_context = p;
     if (w->number == 0) return;
+    if (w->log.level == LOG_WARNING) w->log.level = LOG_ERROR;
+    if (together) return;
     const struct batch_limits *limits = engine_info(p->workers[0].engine)->limits;
     w->options.max_model_len = limits->max_model_len;
     w->options.max_num_seqs = limits->max_num_seqs;
-    if (w->log.level == LOG_WARNING) w->log.level = LOG_ERROR;
 }
 
 static enum status name_worker(const struct worker *w, enum status status, struct error *err)
@@ -265,27 +310,56 @@ static enum status name_worker(const struct worker *w, enum status status, struc
     return error_prefix(err, status, prefix);
 }
 
-static enum status open_worker(struct engine_pool *p, struct worker *w, struct error *err)
+static enum status begin_opening(struct engine_pool *p, struct worker *w, struct error *err)
 {
-    if (start_thread(w) != 0) return error_set(err, STATUS_OUT_OF_MEMORY, "the system gives no thread for an engine");
-    w->has_thread = true;
+    w->has_thread = start_thread(w) == 0;
+    if (w->has_thread) return STATUS_OK;
     pthread_mutex_lock(&p->lock);
-    while (!w->opened) pthread_cond_wait(&p->has_news, &p->lock);
-    p->news = false;
-    const enum status status = w->status;
-    if (status != STATUS_OK && err) *err = w->err;
+    p->failed = true;
+    pthread_cond_broadcast(&p->has_agreed);
     pthread_mutex_unlock(&p->lock);
-    return status == STATUS_OK ? status : name_worker(w, status, err);
+    return error_set(err, STATUS_OUT_OF_MEMORY, "the system gives no thread for an engine");
+}
+
+/* Waits until the first `count` engines have opened or failed. Of those that failed, the first is reported that did not
+ * because another did. */
+static enum status end_opening(struct engine_pool *p, int count, struct error *err)
+{
+    const struct worker *failed = NULL;
+    pthread_mutex_lock(&p->lock);
+    for (int i = 0; i < count; i++) {
+        const struct worker *w = &p->workers[i];
+        while (w->has_thread && !w->opened) pthread_cond_wait(&p->has_news, &p->lock);
+        if (w->status != STATUS_OK && (!failed || failed->status == STATUS_CANCELLED)) failed = w;
+    }
+    p->news = false;
+    pthread_mutex_unlock(&p->lock);
+    if (!failed) return STATUS_OK;
+    if (err) *err = failed->err;
+    return name_worker(failed, failed->status, err);
+}
+
+/* All engines at the same time, if they have devices of their own; else one after the other, because each takes its
+ * part of what is free. */
+static enum status open_engines(struct engine_pool *p, const struct engine_options *o, struct error *err)
+{
+    const bool together = strncmp(p->workers[0].device, "cuda", 4) == 0;
+    enum status status = STATUS_OK;
+    for (int i = 0; i < p->size && status == STATUS_OK; i++) {
+        set_options(p, &p->workers[i], o, together);
+        status = begin_opening(p, &p->workers[i], err);
+        if (status == STATUS_OK && !together) status = end_opening(p, i + 1, err);
+    }
+    if (!together) return status;
+    const enum status opened = end_opening(p, p->size, status == STATUS_OK ? err : NULL);
+    return status == STATUS_OK ? opened : status;
 }
 
 static enum status open_several(struct engine_pool *p, const struct engine_options *o, struct error *err)
 {
     enum status status = check_several(o, err);
     if (status == STATUS_OK) status = name_devices(o, p->workers, err);
-    for (int i = 0; i < p->size && status == STATUS_OK; i++) {
-        set_options(p, &p->workers[i], o);
-        status = open_worker(p, &p->workers[i], err);
-    }
+    if (status == STATUS_OK) status = open_engines(p, o, err);
     if (status != STATUS_OK || !o->enable_prefix_caching) return status;
     p->routes = prefix_routes_create(batch_largest_block_size(engine_pool_info(p)->limits));
     return p->routes ? STATUS_OK : out_of_memory(err);
@@ -315,6 +389,7 @@ enum status engine_pool_create(const struct engine_options *options, struct engi
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->has_work, NULL);
     pthread_cond_init(&p->has_news, NULL);
+    pthread_cond_init(&p->has_agreed, NULL);
     for (int i = 0; i < size; i++) {
         p->workers[i].pool = p;
         p->workers[i].number = i;
@@ -368,6 +443,7 @@ static void end_pool(struct engine_pool *p, bool leaving)
     }
     prefix_routes_free(p->routes);
     pthread_cond_destroy(&p->has_news);
+    pthread_cond_destroy(&p->has_agreed);
     pthread_cond_destroy(&p->has_work);
     pthread_mutex_destroy(&p->lock);
     free(p->workers);

@@ -24,11 +24,12 @@ enum { ENGINE_POOL_MAX = 64 };
 
 struct engine_pool;
 
-/* Opens options->data_parallel_size engines, one after the other. Their devices: "cpu", which all share, each with its
- * part of the threads and of the memory; "cuda:A,B,..", as many GPUs as the engines have ranks together, in order;
- * "cuda", the first ones that this process sees; "auto": "cuda" if there is a GPU, else "cpu". max_model_len and
- * max_num_seqs of all are what the first one has. INVALID: there are not so many GPUs; or the options have a trace or a
- * drafter, which serve one engine. Where an engine of several fails, the sentence begins with its number and device. */
+/* Opens options->data_parallel_size engines: at the same time if they have devices of their own. Their devices: "cpu",
+ * which all share, each with its part of the threads and of the memory; "cuda:A,B,..", as many GPUs as the engines have
+ * ranks together, in order; "cuda", the first ones that this process sees; "auto": "cuda" if there is a GPU, else
+ * "cpu". All have the max_model_len and max_num_seqs of the engine that has room for the least. INVALID: there are not
+ * so many GPUs; or the options have a trace or a drafter, which serve one engine. Where an engine of several fails, the
+ * sentence begins with its number and device. */
 enum status engine_pool_create(const struct engine_options *options, struct engine_pool **out, struct error *err);
 /* As engine_destroy and engine_leave; steps that are running end first. NULL is allowed. */
 void engine_pool_destroy(struct engine_pool *p);

@@ -118,6 +118,7 @@ static enum status share(struct loaded_model *l, struct error *err)
     if (l->num_ranks <= 1) return STATUS_OK;
     d->ranks = calloc((size_t)l->num_ranks, sizeof *d->ranks);
     if (!d->ranks) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a draft model");
+    d->config.spec.expert_parallel = l->config.spec.expert_parallel;
     for (int32_t r = 0; r < l->num_ranks; r++) {
         const enum status status = model_spec_shard(&d->config.spec, r, l->num_ranks, &d->ranks[r].spec, &why);
         if (status != STATUS_OK) return error_set(err, status, "the draft model: %s", why.text);
@@ -146,8 +147,7 @@ enum status loaded_draft_open(const struct engine_options *o, struct loaded_mode
         status = is_head(d) ? head_fit(&d->config.spec, &l->config.spec, err) : check_vocabulary(o, l, err);
     if (status == STATUS_OK) status = check_length(o, l, err);
     if (status == STATUS_OK) status = share(l, err);
-    for (int32_t r = 0; r < (d->ranks ? l->num_ranks : 1) && status == STATUS_OK; r++)
-        status = open_weights(o, l, r, err);
+    for (int32_t r = 0; r < loaded_num_ranks(l) && status == STATUS_OK; r++) status = open_weights(o, l, r, err);
     return status;
 }
 
@@ -169,15 +169,15 @@ static struct model_options options_of(const struct engine_options *o, const str
     return options;
 }
 
-enum status loaded_draft_plan(const struct engine_options *o, struct loaded_model *l,
+enum status loaded_draft_plan(const struct engine_options *o, struct loaded_model *l, int32_t rank,
                               const struct model_options *target, struct error *err)
 {
     struct loaded_draft *d = &l->draft;
-    struct memory_profile *p = &l->profile;
+    struct memory_profile *p = loaded_rank_profile(l, rank);
     struct kv_groups groups;
     struct error why;
     int64_t bytes[NUM_PURPOSES];
-    const struct model_spec *spec = loaded_draft_spec(l, 0);
+    const struct model_spec *spec = loaded_draft_spec(l, rank);
     if (!d->is_open) return STATUS_OK;
     enum status status = plan_check_head_sizes(spec, target->cache_dtype, err);
     if (status != STATUS_OK) return status;
@@ -187,7 +187,7 @@ enum status loaded_draft_plan(const struct engine_options *o, struct loaded_mode
                          "tokens, or as many as a layer of the draft model",
                          o->speculative.model, o->model);
     const struct model_options options = options_of(o, l, target);
-    status = model_plan(l->backend, spec, &d->weights, &options, bytes, err);
+    status = model_plan(loaded_rank_backend(l, rank), spec, loaded_draft_weights(l, rank), &options, bytes, err);
     if (status != STATUS_OK) return status;
     p->draft_block_bytes = kv_cache_block_bytes(spec, &groups, &l->limits, target->cache_dtype);
     p->block_bytes += p->draft_block_bytes;
@@ -203,12 +203,12 @@ enum status loaded_draft_create(const struct engine_options *o, struct loaded_mo
     struct loaded_draft *d = &l->draft;
     if (!d->is_open) return STATUS_OK;
     const struct model_options options = options_of(o, l, target);
-    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {
-        {.backend = l->backend, .spec = loaded_draft_spec(l, 0), .weights = &d->weights}};
-    for (int32_t r = 1; r < l->num_ranks; r++)
-        ranks[r] = (struct model_rank){
-            .backend = l->ranks[r].backend, .spec = loaded_draft_spec(l, r), .weights = loaded_draft_weights(l, r)};
-    const enum status status = model_create_ranks(ranks, l->num_ranks > 1 ? l->num_ranks : 1, &options, &d->model, err);
+    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {{NULL}};
+    for (int32_t r = 0; r < loaded_num_ranks(l); r++)
+        ranks[r] = (struct model_rank){.backend = loaded_rank_backend(l, r),
+                                       .spec = loaded_draft_spec(l, r),
+                                       .weights = loaded_draft_weights(l, r)};
+    const enum status status = model_create_ranks(ranks, loaded_num_ranks(l), &options, &d->model, err);
     if (status == STATUS_OK) model_attach(d->model, l->model);
     return status;
 }

@@ -9,9 +9,9 @@
 /* Opens the checkpoint of options->speculative, if its method is a draft model, and refuses one of another vocabulary.
  * The target's config and tokenizer, if any, are known. */
 enum status loaded_draft_open(const struct engine_options *o, struct loaded_model *l, struct error *err);
-/* Sets the draft model's terms of l->profile, and adds to block_bytes the K and V that it keeps of a block. `target`
- * has the target's limits and types. */
-enum status loaded_draft_plan(const struct engine_options *o, struct loaded_model *l,
+/* Sets the draft model's terms of a rank's profile, and adds to block_bytes the K and V that it keeps of a block.
+ * `target` has the target's limits and types. */
+enum status loaded_draft_plan(const struct engine_options *o, struct loaded_model *l, int32_t rank,
                               const struct model_options *target, struct error *err);
 /* Creates the model, once the target's is there, and attaches it. */
 enum status loaded_draft_create(const struct engine_options *o, struct loaded_model *l,

@@ -184,10 +184,26 @@ static void warn_of_lowered(const struct engine_options *o, const struct loaded_
     log_warn(o->log, &warning);
 }
 
+/* Plans again if another engine that is to have the same limits has lower ones. */
+static enum status plan_in_common(const struct engine_options *options, struct loaded_model *l,
+                                  struct model_options *model_options, struct error *err)
+{
+    enum status status = plan_or_advise(options, l, model_options, err);
+    struct common_limits common = {l->limits.max_model_len, l->limits.max_num_seqs};
+    struct engine_options lower = *options;
+    if (status != STATUS_OK || !options->agree) return status;
+    status = options->agree(options->agree_context, &common, err);
+    const bool same = common.max_model_len == l->limits.max_model_len && common.max_num_seqs == l->limits.max_num_seqs;
+    if (status != STATUS_OK || same) return status;
+    lower.max_model_len = common.max_model_len;
+    lower.max_num_seqs = common.max_num_seqs;
+    return plan_or_advise(&lower, l, model_options, err);
+}
+
 static enum status plan_and_allocate(const struct engine_options *options, struct loaded_model *l, struct error *err)
 {
     struct model_options model_options;
-    enum status status = plan_or_advise(options, l, &model_options, err);
+    enum status status = plan_in_common(options, l, &model_options, err);
     if (status == STATUS_OK) status = memory_allocate(options, l, &model_options, err);
     if (status == STATUS_OK) status = loaded_model_check_files(l, err);
     if (status == STATUS_OK) warn_of_states(options, l);
@@ -250,9 +266,11 @@ static enum status describe_weights(const struct engine_options *o, struct loade
     *weights_error = (struct error){""};
     const bool dummy = o->load_format == LOAD_FORMAT_DUMMY;
     if (!dummy && model_weights_open(o->model, loaded_spec(l), o->log, &l->weights, weights_error) == STATUS_OK)
-        return STATUS_OK;
+        return loaded_ranks_open_weights(o, l, err);
     enum status status = model_weights_sizes(loaded_spec(l), &l->weights, err);
-    l->dummy_to_come = dummy && !l->backend->discrete ? l->weights.bytes : 0;
+    if (status == STATUS_OK) status = loaded_ranks_size_weights(l, err);
+    for (int32_t r = 0; r < loaded_num_ranks(l) && dummy && !l->backend->discrete; r++)
+        l->dummy_to_come += loaded_rank_weights(l, r)->bytes;
     return status;
 }
 
@@ -279,11 +297,11 @@ enum status loaded_model_load(const struct engine_options *options, struct loade
 {
     enum status status = STATUS_OK;
     if (options->load_format == LOAD_FORMAT_DUMMY) {
-        model_weights_close(&l->weights);
+        for (int32_t r = 0; r < loaded_num_ranks(l); r++) model_weights_close(loaded_rank_weights(l, r));
         l->dummy_to_come = 0;
         status = make_dummy(options, l, err);
+        if (status == STATUS_OK) status = loaded_ranks_open_weights(options, l, err);
     }
-    if (status == STATUS_OK) status = loaded_ranks_open_weights(options, l, err);
     return status == STATUS_OK ? plan_and_allocate(options, l, err) : status;
 }
 
@@ -341,6 +359,8 @@ struct engine_info loaded_model_info(const struct engine_options *options, const
         .weights = &l->weights,
         .decode_weight_bytes = l->model ? model_decode_weight_bytes(l->model) : 0,
         .memory = &l->profile,
+        .rank_memory = l->rank_profiles ? l->rank_profiles : &l->profile,
+        .num_ranks = loaded_num_ranks(l),
         .limits = &l->limits,
         .loaded = l,
     };

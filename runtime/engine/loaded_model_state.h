@@ -26,15 +26,17 @@ struct loaded_model {
     struct loaded_rank *ranks; /* [num_ranks] with tensor parallelism (loaded_ranks.h); else none */
     int32_t num_ranks;
     struct loaded_draft draft;
-    struct tokenizer *tokenizer; /* NULL with skip_tokenizer */
-    struct memory_profile profile;
+    struct tokenizer *tokenizer;          /* NULL with skip_tokenizer */
+    struct memory_profile profile;        /* of several ranks, that of the one with room for the fewest blocks */
+    struct memory_profile *rank_profiles; /* [num_ranks]; NULL: there is one rank */
+    int32_t shortest_rank;                /* whose profile that is */
     struct batch_limits limits;
     bool lowered_for_states;           /* max_num_seqs, by the plan, because slots of states would take too much */
     bool lowered_tokens, lowered_seqs; /* by the plan, because memory is short: limits has fewer than usual */
     /* For plans of what is not loaded. */
     int64_t dummy_to_come; /* bytes of dummy weights that the plan must leave room for on the CPU; 0: none */
-    const struct memory_profile *before; /* an earlier plan on this device: what it found out about the device is taken
-                                            from there; NULL: the device is asked */
+    const struct loaded_model *before; /* an earlier plan on these devices: what it found out about them is taken from
+                                          there; NULL: the devices are asked */
 };
 
 /* Opens the device, the checkpoint and the tokenizer, plans the memory and allocates it. On failure *out is NULL. */

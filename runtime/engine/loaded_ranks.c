@@ -13,6 +13,31 @@ const struct model_spec *loaded_spec(const struct loaded_model *l)
     return l->num_ranks > 1 ? &l->ranks[0].spec : &l->config.spec;
 }
 
+int32_t loaded_num_ranks(const struct loaded_model *l)
+{
+    return l->num_ranks > 1 ? l->num_ranks : 1;
+}
+
+struct backend *loaded_rank_backend(const struct loaded_model *l, int32_t rank)
+{
+    return rank > 0 ? l->ranks[rank].backend : l->backend;
+}
+
+const struct model_spec *loaded_rank_spec(const struct loaded_model *l, int32_t rank)
+{
+    return rank > 0 ? &l->ranks[rank].spec : loaded_spec(l);
+}
+
+struct model_weights *loaded_rank_weights(struct loaded_model *l, int32_t rank)
+{
+    return rank > 0 ? &l->ranks[rank].weights : &l->weights;
+}
+
+struct memory_profile *loaded_rank_profile(struct loaded_model *l, int32_t rank)
+{
+    return l->rank_profiles ? &l->rank_profiles[rank] : &l->profile;
+}
+
 int loaded_rank_threads(const struct engine_options *o)
 {
     const int threads = engine_options_threads(o) / o->tensor_parallel_size;
@@ -54,6 +79,17 @@ enum status loaded_rank_device(const struct engine_options *o, const struct back
     return STATUS_OK;
 }
 
+static enum status check_expert_parallel(const struct engine_options *o, const struct loaded_model *l,
+                                         struct error *err)
+{
+    if (!o->enable_expert_parallel) return STATUS_OK;
+    if (o->tensor_parallel_size == 1)
+        return error_set(err, STATUS_INVALID,
+                         "enable_expert_parallel shares the experts out to ranks, but tensor_parallel_size is 1");
+    if (model_spec_num_experts(&l->config.spec) > 0) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "the model has no experts, which enable_expert_parallel shares out to ranks");
+}
+
 /* What ranks do not do yet is refused. */
 static enum status check(const struct engine_options *o, struct error *err)
 {
@@ -67,11 +103,14 @@ static enum status check(const struct engine_options *o, struct error *err)
 
 enum status loaded_ranks_open(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    if (o->tensor_parallel_size == 1) return STATUS_OK;
-    enum status status = check(o, err);
+    enum status status = check_expert_parallel(o, l, err);
+    if (status != STATUS_OK || o->tensor_parallel_size == 1) return status;
+    status = check(o, err);
     if (status != STATUS_OK) return status;
+    l->config.spec.expert_parallel = o->enable_expert_parallel;
     l->ranks = calloc((size_t)o->tensor_parallel_size, sizeof *l->ranks);
-    if (!l->ranks) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    l->rank_profiles = calloc((size_t)o->tensor_parallel_size, sizeof *l->rank_profiles);
+    if (!l->ranks || !l->rank_profiles) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     l->num_ranks = o->tensor_parallel_size;
     for (int32_t r = 0; r < l->num_ranks && status == STATUS_OK; r++) {
         char device[32];
@@ -99,6 +138,14 @@ enum status loaded_ranks_open_weights(const struct engine_options *o, struct loa
     return status;
 }
 
+enum status loaded_ranks_size_weights(struct loaded_model *l, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t r = 1; r < l->num_ranks && status == STATUS_OK; r++)
+        status = model_weights_sizes(&l->ranks[r].spec, &l->ranks[r].weights, err);
+    return status;
+}
+
 void loaded_ranks_close(struct loaded_model *l)
 {
     for (int32_t r = 1; r < l->num_ranks; r++) {
@@ -107,31 +154,24 @@ void loaded_ranks_close(struct loaded_model *l)
         if (rank->backend) rank->backend->destroy(rank->backend);
     }
     free(l->ranks);
+    free(l->rank_profiles);
 }
 
 enum status loaded_ranks_create(struct loaded_model *l, const struct model_options *options, struct error *err)
 {
-    const int32_t count = l->num_ranks > 1 ? l->num_ranks : 1;
-    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {
-        {.backend = l->backend, .spec = loaded_spec(l), .weights = &l->weights}};
-    for (int32_t r = 1; r < count; r++)
+    const int32_t count = loaded_num_ranks(l);
+    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {{NULL}};
+    for (int32_t r = 0; r < count; r++)
         ranks[r] = (struct model_rank){
-            .backend = l->ranks[r].backend, .spec = &l->ranks[r].spec, .weights = &l->ranks[r].weights};
+            .backend = loaded_rank_backend(l, r), .spec = loaded_rank_spec(l, r), .weights = loaded_rank_weights(l, r)};
     for (int32_t r = 0; r < count && l->draft.is_open; r++)
         ranks[r].drafter_spec = loaded_draft_spec(l, r), ranks[r].drafter_weights = loaded_draft_weights(l, r);
     return model_create_ranks(ranks, count, options, &l->model, err);
 }
 
-enum status loaded_ranks_memory(const struct loaded_model *l, int64_t *available, int64_t *total, struct error *err)
+enum status loaded_rank_memory(const struct loaded_model *l, int32_t rank, int64_t *available, int64_t *total,
+                               struct error *err)
 {
-    enum status status = l->backend->memory_info(l->backend, available, total, err);
-    for (int32_t r = 1; r < l->num_ranks && status == STATUS_OK; r++) {
-        struct backend *b = l->ranks[r].backend;
-        int64_t free_bytes, all;
-        status = b->memory_info(b, &free_bytes, &all, err);
-        if (status != STATUS_OK || all - free_bytes <= *total - *available) continue;
-        *available = free_bytes;
-        *total = all;
-    }
-    return status;
+    struct backend *b = loaded_rank_backend(l, rank);
+    return b->memory_info(b, available, total, err);
 }

@@ -14,6 +14,13 @@ struct loaded_rank {
 /* What the model's first rank computes; without ranks the whole model. */
 const struct model_spec *loaded_spec(const struct loaded_model *l);
 
+/* How many ranks there are, at least one, and what each of them has. */
+int32_t loaded_num_ranks(const struct loaded_model *l);
+struct backend *loaded_rank_backend(const struct loaded_model *l, int32_t rank);
+const struct model_spec *loaded_rank_spec(const struct loaded_model *l, int32_t rank);
+struct model_weights *loaded_rank_weights(struct loaded_model *l, int32_t rank);
+struct memory_profile *loaded_rank_profile(struct loaded_model *l, int32_t rank);
+
 /* The device of a rank, of options.tensor_parallel_size: "cuda:0,2" names each; "auto", "cuda" and "cuda:N" the first,
  * which the others follow; ranks on the CPU share its processors. INVALID: a list of another length. */
 enum status loaded_rank_device(const struct engine_options *o, const struct backend *first, int32_t rank, char *device,
@@ -27,12 +34,15 @@ int loaded_rank_threads(const struct engine_options *o);
 enum status loaded_ranks_open(const struct engine_options *o, struct loaded_model *l, struct error *err);
 /* Opens the weights of all ranks but the first, as those were opened. */
 enum status loaded_ranks_open_weights(const struct engine_options *o, struct loaded_model *l, struct error *err);
+/* Finds out their sizes alone. */
+enum status loaded_ranks_size_weights(struct loaded_model *l, struct error *err);
 void loaded_ranks_close(struct loaded_model *l); /* after the model */
 
 /* model_create of the ranks. */
 enum status loaded_ranks_create(struct loaded_model *l, const struct model_options *options, struct error *err);
 
-/* memory_info of the rank that has the least free. */
-enum status loaded_ranks_memory(const struct loaded_model *l, int64_t *available, int64_t *total, struct error *err);
+/* memory_info of a rank's device. */
+enum status loaded_rank_memory(const struct loaded_model *l, int32_t rank, int64_t *available, int64_t *total,
+                               struct error *err);
 
 #endif

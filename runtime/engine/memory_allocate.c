@@ -26,43 +26,71 @@ static enum status for_both(const struct loaded_model *l, enum status (*function
     return status == STATUS_OK && l->draft.model ? function(l->draft.model, err) : status;
 }
 
-/* Runs a small step of each kind, so that everything that a GPU loads on first use (kernels, cuBLAS) is loaded, and
- * counts the blocks again with what the device then says it holds. If there are fewer than planned, max_model_len may
- * become shorter than the tables that were allocated for it. */
-static enum status measure_context(const struct engine_options *o, struct loaded_model *l, struct error *err)
+static enum status measure_rank(struct loaded_model *l, int32_t rank, struct error *err)
 {
-    struct memory_profile *p = &l->profile;
+    struct memory_profile *p = loaded_rank_profile(l, rank);
     int64_t available;
-    enum status status = for_both(l, model_warm_up, err);
-    if (status == STATUS_OK) status = loaded_ranks_memory(l, &available, &p->total, err);
+    const enum status status = loaded_rank_memory(l, rank, &available, &p->total, err);
     if (status != STATUS_OK) return status;
     /* The null block is a part of the cache, which is not allocated yet. */
     const int64_t known = p->others + p->weights + memory_profile_draft(p) + p->activations + p->workspace + p->state +
                           p->state_slots - p->block_bytes;
     if (p->total - available > known) p->context = p->total - available - known;
-    memory_plan_count_blocks(o, p);
+    return STATUS_OK;
+}
+
+/* Runs a small step of each kind, so that everything that a GPU loads on first use (kernels, cuBLAS) is loaded, and
+ * counts the blocks again with what the device then says it holds. If there are fewer than planned, max_model_len may
+ * become shorter than the tables that were allocated for it. */
+static enum status measure_context(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    enum status status = for_both(l, model_warm_up, err);
+    for (int32_t r = 0; r < loaded_num_ranks(l) && status == STATUS_OK; r++) status = measure_rank(l, r, err);
+    if (status != STATUS_OK) return status;
+    memory_plan_count_blocks(o, l);
+    const struct memory_profile *p = &l->profile;
     const int32_t longest = memory_longest_request(&l->limits, p->num_blocks);
     if (o->max_model_len == 0 && !memory_profile_fits(p, &l->limits) && longest > 0) l->limits.max_model_len = longest;
+    struct common_limits common = {l->limits.max_model_len, l->limits.max_num_seqs};
+    status = o->agree ? o->agree(o->agree_context, &common, err) : STATUS_OK;
+    if (status != STATUS_OK) return status;
+    l->limits.max_model_len = common.max_model_len;
     status = memory_profile_check(p, &l->limits, err);
     if (status != STATUS_OK) plan_advise(o, l, err);
+    return status;
+}
+
+/* What each rank's device holds by its own count. */
+static enum status measure_use(struct loaded_model *l, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t r = 0; r < loaded_num_ranks(l) && status == STATUS_OK; r++) {
+        struct memory_profile *p = loaded_rank_profile(l, r);
+        int64_t available;
+        status = loaded_rank_memory(l, r, &available, &p->total, err);
+        if (status == STATUS_OK) p->in_use = p->total - available;
+    }
     return status;
 }
 
 /* Other threads copy the weights to the GPU meanwhile; this waits for them last. */
 static enum status allocate_gpu(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    struct memory_profile *p = &l->profile;
-    int64_t before, after;
+    int64_t before[COLLECTIVE_MAX_RANKS];
     enum status status = measure_context(o, l, err);
     if (status == STATUS_OK) status = allocate_cache(o, l, err);
-    if (status == STATUS_OK) status = loaded_ranks_memory(l, &before, &p->total, err);
-    if (status == STATUS_OK) status = for_both(l, model_capture, err);
-    if (status == STATUS_OK) status = for_both(l, model_wait_for_weights, err);
-    if (status == STATUS_OK) status = loaded_ranks_memory(l, &after, &p->total, err);
+    if (status == STATUS_OK) status = measure_use(l, err);
     if (status != STATUS_OK) return status;
-    p->graphs = before > after ? before - after : 0;
-    p->in_use = p->total - after;
-    return STATUS_OK;
+    for (int32_t r = 0; r < loaded_num_ranks(l); r++) before[r] = loaded_rank_profile(l, r)->in_use;
+    status = for_both(l, model_capture, err);
+    if (status == STATUS_OK) status = for_both(l, model_wait_for_weights, err);
+    if (status == STATUS_OK) status = measure_use(l, err);
+    for (int32_t r = 0; r < loaded_num_ranks(l) && status == STATUS_OK; r++) {
+        struct memory_profile *p = loaded_rank_profile(l, r);
+        p->graphs = p->in_use > before[r] ? p->in_use - before[r] : 0;
+    }
+    if (l->rank_profiles) l->profile = l->rank_profiles[l->shortest_rank];
+    return status;
 }
 
 /* Names what was asked for in all: the allocation that failed may be a small one. */

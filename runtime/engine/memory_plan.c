@@ -36,46 +36,62 @@ static void device_as_before(struct memory_profile *p, const struct memory_profi
     memcpy(p->others_names, before->others_names, sizeof p->others_names);
 }
 
-/* Weights that are still to be made or packed take their part of what is free, if it is enough for them. */
-static enum status host_facts(struct loaded_model *l, struct error *err)
+/* Weights that are still to be made or packed take their part of what is free, if it is enough for them; those that are
+ * there are quire's own. Ranks share what is left. */
+static enum status host_facts(struct loaded_model *l, int32_t rank, struct error *err)
 {
-    struct memory_profile *p = &l->profile;
-    int64_t free_bytes;
-    enum status status = l->backend->memory_info(l->backend, &free_bytes, &p->total, err);
+    struct memory_profile *p = loaded_rank_profile(l, rank);
+    int64_t free_bytes, to_come = l->dummy_to_come, own = 0;
+    enum status status = loaded_rank_memory(l, rank, &free_bytes, &p->total, err);
     if (status != STATUS_OK) return status;
-    const int64_t to_come = l->dummy_to_come + model_weights_to_pack(&l->weights);
-    p->available = free_bytes - (to_come <= free_bytes ? to_come : 0);
-    if (l->num_ranks > 1) p->available /= l->num_ranks;          /* which share it */
-    p->others = p->total - free_bytes - l->weights.memory_bytes; /* those are quire's own, and there already */
+    for (int32_t r = 0; r < loaded_num_ranks(l); r++) {
+        to_come += model_weights_to_pack(loaded_rank_weights(l, r));
+        own += loaded_rank_weights(l, r)->memory_bytes;
+    }
+    p->available = (free_bytes - (to_come <= free_bytes ? to_come : 0)) / loaded_num_ranks(l);
+    p->others = p->total - free_bytes - own;
     if (p->others < 0) p->others = 0;
     return STATUS_OK;
 }
 
 /* What other processes and quire's CUDA context hold, by the device's own count. If the device cannot tell these two
  * apart, all of it is counted as the context. */
-static enum status gpu_facts(struct loaded_model *l, struct error *err)
+static enum status gpu_facts(struct loaded_model *l, int32_t rank, struct error *err)
 {
-    struct memory_profile *p = &l->profile;
+    struct memory_profile *p = loaded_rank_profile(l, rank);
+    const struct backend *b = loaded_rank_backend(l, rank);
     int64_t available;
-    enum status status = loaded_ranks_memory(l, &available, &p->total, err);
+    enum status status = loaded_rank_memory(l, rank, &available, &p->total, err);
     if (status != STATUS_OK) return status;
     const int64_t held = p->total - available;
-    p->others_unknown = l->backend->others_bytes < 0 || l->backend->others_bytes > held;
-    p->others = p->others_unknown ? 0 : l->backend->others_bytes;
+    p->others_unknown = b->others_bytes < 0 || b->others_bytes > held;
+    p->others = p->others_unknown ? 0 : b->others_bytes;
     p->context = held - p->others;
-    snprintf(p->others_names, sizeof p->others_names, "%s", l->backend->others);
+    snprintf(p->others_names, sizeof p->others_names, "%s", b->others);
     return STATUS_OK;
 }
 
-enum status memory_plan_device(struct loaded_model *l, struct error *err)
+static enum status plan_device(const struct engine_options *o, struct loaded_model *l, int32_t rank, struct error *err)
 {
-    l->profile.discrete = l->backend->discrete;
-    snprintf(l->profile.device, sizeof l->profile.device, "%s", l->backend->name);
+    const struct backend *b = loaded_rank_backend(l, rank);
+    struct memory_profile *p = loaded_rank_profile(l, rank);
+    p->discrete = b->discrete;
+    snprintf(p->device, sizeof p->device, "%s", b->name);
     if (l->before) {
-        device_as_before(&l->profile, l->before);
+        device_as_before(p, l->before->rank_profiles ? &l->before->rank_profiles[rank] : &l->before->profile);
         return STATUS_OK;
     }
-    return l->profile.discrete ? gpu_facts(l, err) : host_facts(l, err);
+    const enum status status = p->discrete ? gpu_facts(l, rank, err) : host_facts(l, rank, err);
+    if (status == STATUS_OK && !p->discrete && o->host_share > 1) p->available /= o->host_share;
+    return status;
+}
+
+enum status memory_plan_device(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t r = 0; r < loaded_num_ranks(l) && status == STATUS_OK; r++) status = plan_device(o, l, r, err);
+    if (l->rank_profiles) l->profile = l->rank_profiles[0];
+    return status;
 }
 
 /* ---- the terms ---- */
@@ -96,10 +112,9 @@ static double usual_space(const struct memory_profile *p, int part)
 }
 
 /* The terms that need no count: types, and what was asked for. */
-static void plan_fixed(const struct planner *w)
+static void plan_fixed(const struct planner *w, struct memory_profile *p)
 {
     const struct engine_options *o = w->asked;
-    struct memory_profile *p = &w->l->profile;
     p->dtype = w->model_options->dtype;
     p->cache_dtype = w->model_options->cache_dtype;
     p->num_blocks_override = o->num_gpu_blocks_override;
@@ -163,10 +178,10 @@ static enum status choose_limits(const struct planner *w, int32_t num_snapshots,
 }
 
 /* The bytes of a block follow from the layers of the groups, and which groups there are from max_model_len. */
-static enum status plan_groups(struct loaded_model *l, enum dtype cache_dtype, struct error *err)
+static enum status plan_groups(struct loaded_model *l, int32_t rank, enum dtype cache_dtype, struct error *err)
 {
-    struct memory_profile *p = &l->profile;
-    const struct model_spec *spec = loaded_spec(l);
+    struct memory_profile *p = loaded_rank_profile(l, rank);
+    const struct model_spec *spec = loaded_rank_spec(l, rank);
     struct kv_groups groups;
     enum status status = kv_groups_assign(spec, &l->limits, &groups, err);
     if (status != STATUS_OK) return status;
@@ -183,16 +198,59 @@ static int64_t cpu_budget(const struct engine_options *o, const struct memory_pr
     return (int64_t)(o->kv_cache_space > 0 ? o->kv_cache_space * GIB : usual_space(p, 4));
 }
 
-void memory_plan_count_blocks(const struct engine_options *o, struct memory_profile *p)
+static void count_blocks(const struct engine_options *o, struct memory_profile *p)
 {
-    const int64_t left =
-        p->discrete ? p->budget - memory_profile_fixed(p) : p->available - memory_profile_step_memory(p);
-    const int64_t cpu_blocks = cpu_budget(o, p) - memory_profile_snapshots(p);
+    const int64_t left = memory_profile_left(p), cpu_blocks = cpu_budget(o, p) - memory_profile_snapshots(p);
     const int64_t most = p->discrete ? INT64_MAX : cpu_blocks > 0 ? cpu_blocks : 0;
     p->kv_budget = left > 0 ? left : 0;
     if (most < p->kv_budget || (!p->discrete && o->kv_cache_space > 0)) p->kv_budget = most;
     memory_profile_count_blocks(p);
-    if (!p->discrete) p->budget = memory_profile_fixed(p) - p->others + p->kv_cache;
+}
+
+void memory_plan_count_blocks(const struct engine_options *o, struct loaded_model *l)
+{
+    const int32_t num_ranks = loaded_num_ranks(l);
+    for (int32_t r = 0; r < num_ranks; r++) count_blocks(o, loaded_rank_profile(l, r));
+    l->shortest_rank = memory_profile_agree(loaded_rank_profile(l, 0), num_ranks);
+    for (int32_t r = 0; r < num_ranks; r++) {
+        struct memory_profile *p = loaded_rank_profile(l, r);
+        if (!p->discrete) p->budget = memory_profile_fixed(p) - p->others + p->kv_cache;
+    }
+    if (l->rank_profiles) l->profile = l->rank_profiles[l->shortest_rank];
+}
+
+/* The terms of a rank. */
+static enum status plan_rank(const struct planner *w, int32_t rank, int32_t num_snapshots, struct error *err)
+{
+    struct loaded_model *l = w->l;
+    struct memory_profile *p = loaded_rank_profile(l, rank);
+    const struct model_spec *spec = loaded_rank_spec(l, rank);
+    const struct model_weights *weights = loaded_rank_weights(l, rank);
+    int64_t bytes[NUM_PURPOSES];
+    enum status status = plan_groups(l, rank, w->model_options->cache_dtype, err);
+    if (status != STATUS_OK) return status;
+    w->model_options->drafter_spec = l->draft.is_open ? loaded_draft_spec(l, rank) : NULL;
+    w->model_options->drafter_weights = l->draft.is_open ? loaded_draft_weights(l, rank) : NULL;
+    status = model_plan(loaded_rank_backend(l, rank), spec, weights, w->model_options, bytes, err);
+    if (status != STATUS_OK) return status;
+    p->weights = bytes[PURPOSE_WEIGHTS];
+    const struct model_expert_bytes experts = model_expert_bytes(spec, weights, w->model_options);
+    p->experts = experts.counted;
+    p->host_expert_layers = weights->host_expert_layers;
+    p->host_experts = experts.on_host;
+    p->host_token_bytes = experts.token_on_host;
+    p->host_embeddings = bytes[PURPOSE_HOST_WEIGHTS];
+    p->num_state_slots = l->limits.num_state_slots;
+    p->num_snapshot_slots = num_snapshots;
+    p->slot_bytes = state_cache_slot_bytes(spec);
+    p->state_slots = bytes[PURPOSE_STATE_SLOTS];
+    p->activations = bytes[PURPOSE_ACTIVATIONS];
+    p->workspace = bytes[PURPOSE_WORKSPACE];
+    p->host = bytes[PURPOSE_HOST_STAGING];
+    status = loaded_draft_plan(w->asked, l, rank, w->model_options, err);
+    if (status != STATUS_OK) return status;
+    p->state = bytes[PURPOSE_STATE] + p->block_bytes + (p->discrete ? 0 : p->host + batch_bytes(&l->limits));
+    return STATUS_OK;
 }
 
 /* The terms that follow from the values of w->now and from l->limits.max_model_len, with so many slots for snapshots.
@@ -200,36 +258,14 @@ void memory_plan_count_blocks(const struct engine_options *o, struct memory_prof
 static enum status plan_with_snapshots(const struct planner *w, int32_t num_snapshots, struct error *err)
 {
     struct loaded_model *l = w->l;
-    struct memory_profile *p = &l->profile;
-    int64_t bytes[NUM_PURPOSES];
     enum status status = choose_limits(w, num_snapshots, err);
-    if (status == STATUS_OK) status = plan_groups(l, w->model_options->cache_dtype, err);
     if (status != STATUS_OK) return status;
     w->model_options->limits = l->limits;
     w->model_options->num_passes = l->draft.is_open ? w->asked->speculative.num_speculative_tokens : 0;
-    w->model_options->drafter_spec = l->draft.is_open ? loaded_draft_spec(l, 0) : NULL;
-    w->model_options->drafter_weights = &l->draft.weights;
-    status = model_plan(l->backend, loaded_spec(l), &l->weights, w->model_options, bytes, err);
-    if (status != STATUS_OK) return status;
-    p->weights = bytes[PURPOSE_WEIGHTS];
-    const struct model_expert_bytes experts = model_expert_bytes(loaded_spec(l), &l->weights, w->model_options);
-    p->experts = experts.counted;
-    p->host_expert_layers = l->weights.host_expert_layers;
-    p->host_experts = experts.on_host;
-    p->host_token_bytes = experts.token_on_host;
-    p->host_embeddings = bytes[PURPOSE_HOST_WEIGHTS];
-    p->num_state_slots = l->limits.num_state_slots;
-    p->num_snapshot_slots = num_snapshots;
-    p->slot_bytes = state_cache_slot_bytes(loaded_spec(l));
-    p->state_slots = bytes[PURPOSE_STATE_SLOTS];
-    p->activations = bytes[PURPOSE_ACTIVATIONS];
-    p->workspace = bytes[PURPOSE_WORKSPACE];
-    p->host = bytes[PURPOSE_HOST_STAGING];
-    status = loaded_draft_plan(w->asked, l, w->model_options, err);
-    if (status != STATUS_OK) return status;
-    p->state = bytes[PURPOSE_STATE] + p->block_bytes + (p->discrete ? 0 : p->host + batch_bytes(&l->limits));
-    memory_plan_count_blocks(w->asked, p);
-    return STATUS_OK;
+    for (int32_t r = 0; r < loaded_num_ranks(l) && status == STATUS_OK; r++)
+        status = plan_rank(w, r, num_snapshots, err);
+    if (status == STATUS_OK) memory_plan_count_blocks(w->asked, l);
+    return status;
 }
 
 /* Snapshots and blocks are evicted alike if a slot is there for each snapshot of what the blocks hold. A cached prompt
@@ -475,8 +511,11 @@ enum status memory_plan(const struct engine_options *o, struct loaded_model *l, 
                         struct error *err)
 {
     struct planner w = {.asked = o, .now = *o, .l = l, .model_options = model_options};
-    l->profile.model_max_len = model_spec_max_length(&l->config.spec);
-    plan_fixed(&w);
+    for (int32_t r = 0; r < loaded_num_ranks(l); r++) {
+        loaded_rank_profile(l, r)->model_max_len = model_spec_max_length(&l->config.spec);
+        plan_fixed(&w, loaded_rank_profile(l, r));
+    }
+    if (l->rank_profiles) l->profile = l->rank_profiles[0];
     enum status status = check_length(o, &l->profile, err);
     if (status == STATUS_OK) status = plan_values(&w, err);
     if (status == STATUS_OK) status = check_swap_space(o, &l->profile, err);

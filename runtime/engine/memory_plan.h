@@ -9,8 +9,8 @@
 #include "runtime/engine/loaded_model_state.h"
 #include "runtime/engine/speculation.h"
 
-/* Asks the device what is free, for l->profile, or takes it from l->before. */
-enum status memory_plan_device(struct loaded_model *l, struct error *err);
+/* Asks the devices what is free, for the profiles of all ranks, or takes it from l->before. */
+enum status memory_plan_device(const struct engine_options *o, struct loaded_model *l, struct error *err);
 
 /* max_num_seqs where memory is no matter. */
 int32_t memory_plan_usual_seqs(const struct engine_options *o);
@@ -19,18 +19,19 @@ int32_t memory_plan_usual_seqs(const struct engine_options *o);
 struct speculation_limits memory_plan_speculation(const struct engine_options *o, const struct loaded_model *l);
 
 /* Needs memory_plan_device, l->config and l->weights. Settles l->limits, max_model_len among them (what was asked for,
- * or as much of the model's as the blocks hold), and the terms of l->profile; *model_options, which has the types, gets
- * the limits. Where memory is short, what options leave open becomes smaller: max_num_batched_tokens, max_num_seqs and
- * max_model_len, and the space of the blocks. Allocates nothing. */
+ * or as much of the model's as the blocks hold), and the terms of all ranks' profiles; *model_options, which has the
+ * types, gets the limits. Where memory is short, what options leave open becomes smaller: max_num_batched_tokens,
+ * max_num_seqs and max_model_len, and the space of the blocks. Allocates nothing. */
 enum status memory_plan(const struct engine_options *o, struct loaded_model *l, struct model_options *model_options,
                         struct error *err);
 
-/* A part of the plan: the blocks that the other terms of *p leave room for. On a GPU they get what the others leave of
- * the budget; on the CPU the budget is the sum, and the blocks get what was asked for, or the lesser of 4 GiB and a
- * quarter of what is free, as far as the others leave it. */
-void memory_plan_count_blocks(const struct engine_options *o, struct memory_profile *p);
+/* A part of the plan: the blocks that the other terms of the profiles leave room for. On a GPU they get what the others
+ * leave of the budget; on the CPU the budget is the sum, and the blocks get what was asked for, or the lesser of 4 GiB
+ * and a quarter of what is free, as far as the others leave it. All ranks have as many as the one with room for the
+ * fewest, whose profile l->profile becomes. */
+void memory_plan_count_blocks(const struct engine_options *o, struct loaded_model *l);
 
-/* Creates l->model and allocates what was planned. On a GPU the terms of l->profile that only the device knows become
+/* Creates l->model and allocates what was planned. On a GPU the terms of the profiles that only the device knows become
  * what it says: the context, the blocks that fit, the graphs. */
 enum status memory_allocate(const struct engine_options *o, struct loaded_model *l,
                             const struct model_options *model_options, struct error *err);

@@ -79,11 +79,29 @@ enum status plan_make(const struct engine_options *options, struct loaded_model 
                                             .host_backend = l->host_backend};
     l->weights.host_expert_layers = plan_host_expert_layers(options, l);
     l->weights.host_embeddings = options->cpu_offload_embeddings && l->backend->discrete;
-    enum status status = memory_plan_device(l, err);
-    if (!l->before && !l->backend->discrete && options->host_share > 1) l->profile.available /= options->host_share;
+    enum status status = memory_plan_device(options, l, err);
     if (status == STATUS_OK) status = check_block_size(options->block_size, err);
     if (status == STATUS_OK) status = choose_dtypes(options, l, model_options, err);
     return status == STATUS_OK ? memory_plan(options, l, model_options, err) : status;
+}
+
+/* Gives l, which borrows what base owns, ranks of its own spec. `same`: with the weights of base. */
+static enum status share_again(const struct loaded_model *base, struct loaded_model *l, bool same, struct error *err)
+{
+    enum status status = STATUS_OK;
+    l->ranks = calloc((size_t)base->num_ranks, sizeof *l->ranks);
+    l->rank_profiles = calloc((size_t)base->num_ranks, sizeof *l->rank_profiles);
+    if (!l->ranks || !l->rank_profiles) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    for (int32_t r = 0; r < base->num_ranks && status == STATUS_OK; r++) {
+        struct loaded_rank *rank = &l->ranks[r];
+        rank->backend = base->ranks[r].backend;
+        status = model_spec_shard(&l->config.spec, r, base->num_ranks, &rank->spec, err);
+        if (same)
+            rank->weights = base->ranks[r].weights;
+        else if (r > 0 && status == STATUS_OK)
+            status = model_weights_sizes(&rank->spec, &rank->weights, err);
+    }
+    return status;
 }
 
 enum status plan_again(const struct engine_options *options, const struct loaded_model *base, enum dtype weights_dtype,
@@ -97,17 +115,14 @@ enum status plan_again(const struct engine_options *options, const struct loaded
                              .draft = base->draft,
                              .tokenizer = base->tokenizer,
                              .num_ranks = base->num_ranks,
-                             .before = &base->profile};
+                             .before = base};
     struct model_weights sizes = {0};
     enum status status = quantization_apply(&l.config.spec, options->quantization, err);
     l.weights = base->weights;
     l.config.spec.dtype = weights_dtype;
-    struct loaded_rank *first = base->num_ranks > 1 ? malloc(sizeof *first) : NULL;
-    if (base->num_ranks > 1 && !first) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
-    l.ranks = first;
-    if (first && status == STATUS_OK) status = model_spec_shard(&l.config.spec, 0, base->num_ranks, &first->spec, err);
     const bool same =
         weights_dtype == base->config.spec.dtype && l.config.spec.num_schemes == base->config.spec.num_schemes;
+    if (base->num_ranks > 1 && status == STATUS_OK) status = share_again(base, &l, same, err);
     if (status == STATUS_OK && !same) {
         status = model_weights_sizes(loaded_spec(&l), &sizes, err);
         l.weights = sizes;
@@ -116,6 +131,8 @@ enum status plan_again(const struct engine_options *options, const struct loaded
     *profile = l.profile;
     *limits = l.limits;
     model_weights_close(&sizes);
-    free(first);
+    for (int32_t r = 1; l.ranks && !same && r < l.num_ranks; r++) model_weights_close(&l.ranks[r].weights);
+    free(l.ranks);
+    free(l.rank_profiles);
     return status;
 }

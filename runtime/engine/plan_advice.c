@@ -154,7 +154,13 @@ static void advise_recompute(const struct engine_options *o, const struct loaded
 void plan_advise(const struct engine_options *o, const struct loaded_model *l, struct error *err)
 {
     struct loaded_model with_less = *l; /* borrows what l owns */
+    struct memory_profile ranks[COLLECTIVE_MAX_RANKS];
     with_less.profile.available -= l->profile.available / 16;
+    if (l->rank_profiles) with_less.rank_profiles = ranks;
+    for (int32_t r = 0; l->rank_profiles && r < l->num_ranks; r++) {
+        ranks[r] = l->rank_profiles[r];
+        ranks[r].available -= ranks[r].available / 16;
+    }
     for (int lower = 1; lower >= 0; lower--)
         for (int i = 0; i < NUM_NUMBERS; i++) {
             struct trial t = {.o = o, .l = &with_less, .n = &numbers[i]};

@@ -272,7 +272,7 @@ json_t *inspection_json(const struct inspection *i)
     set_sizes(json, i);
     set_tokenizer(json, i);
     set_generation(json, &i->info.config->generation);
-    memory_report_add(memory, i->info.memory, i->info.limits);
+    memory_report_add(memory, &i->info);
     json_put_string(memory, "device_description", i->info.device_description);
     json_object_set_new(memory, "requests_by_length", requests_json(i));
     json_object_set_new(memory, "fits", json_boolean(!i->memory_error.text[0]));

@@ -425,9 +425,9 @@ static void model_rows(struct table *t, const struct inspection *i)
         row(t, "logits", "%s", scaling_words(spec->logits_multiplier, spec->logits_soft_cap).text);
     row(t, "context", "%d tokens", model_spec_max_length(spec));
     rope_rows(t, spec);
-    row(t, "KV cache", "%lld bytes a token, %s a block of %d tokens, %s",
+    row(t, "KV cache", "%lld bytes a token, %s a block of %d tokens%s, %s",
         (long long)kv_cache_token_bytes(spec, p->cache_dtype), size_words(p->block_bytes).text,
-        i->info.limits->block_size, dtype_name(p->cache_dtype));
+        i->info.limits->block_size, i->info.num_ranks > 1 ? " in a rank" : "", dtype_name(p->cache_dtype));
     if (p->slot_bytes > 0)
         row(t, "state", "%s a sequence, as much as the KV cache of %lld tokens", size_words(p->slot_bytes).text,
             (long long)(p->slot_bytes / kv_cache_token_bytes(spec, p->cache_dtype)));
@@ -542,23 +542,51 @@ static void requests_rows(struct table *t, const struct inspection *i)
     text_free(&by_length);
 }
 
+/* The devices of all ranks; those on the CPU share one. */
+static void device_rows(struct table *t, const struct inspection *i)
+{
+    const char *gpu = i->info.device_description;
+    for (int32_t r = 0; r < (i->info.discrete ? i->info.num_ranks : 1); r++) {
+        const struct memory_profile *p = &i->info.rank_memory[r];
+        row(t, "device", "%s%s%s%s, %s free of %s", p->device, gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
+            size_words(p->total - p->others - p->context).text, size_words(p->total).text);
+    }
+    if (i->info.num_ranks > 1) row(t, "ranks", "%d, of which each has", i->info.num_ranks);
+}
+
+/* The most that a rank has of it. */
+static struct words rank_words(const struct inspection *i, int64_t (*size)(const struct memory_profile *p))
+{
+    int64_t most = 0;
+    for (int32_t r = 0; r < i->info.num_ranks; r++)
+        if (size(&i->info.rank_memory[r]) > most) most = size(&i->info.rank_memory[r]);
+    return size_words(most);
+}
+
+static int64_t weights_of(const struct memory_profile *p)
+{
+    return p->weights;
+}
+
+static int64_t step_of(const struct memory_profile *p)
+{
+    return memory_profile_fixed(p) - p->others - p->context - p->weights - p->state_slots;
+}
+
 static void machine_rows(struct table *t, const struct inspection *i)
 {
     const struct memory_profile *p = i->info.memory;
     const struct batch_limits *limits = i->info.limits;
-    const int64_t rest = memory_profile_fixed(p) - p->others - p->context - p->weights - p->state_slots;
-    const char *gpu = i->info.device_description;
-    row(t, "device", "%s%s%s%s, %s free of %s", p->device, gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
-        size_words(p->total - p->others - p->context).text, size_words(p->total).text);
+    device_rows(t, i);
     if (p->discrete) row(t, "  for quire", "%s, %.2f of it", size_words(p->budget).text, p->utilization);
-    row(t, "  weights", "%s", size_words(p->weights).text);
+    row(t, "  weights", "%s", rank_words(i, weights_of).text);
     if (p->host_embeddings > 0)
         row(t, "  on the host", "%s, embeddings that the GPU reads there", size_words(p->host_embeddings).text);
     if (p->host_experts > 0)
         row(t, "  on the host", "%s, the experts of the first %d layer%s, computed by the CPU; a token reads %s there",
             size_words(p->host_experts).text, p->host_expert_layers, plural(p->host_expert_layers),
             size_words(p->host_token_bytes).text);
-    row(t, "  step", "%s for the largest, computed in %s", size_words(rest).text, dtype_name(p->dtype));
+    row(t, "  step", "%s for the largest, computed in %s", rank_words(i, step_of).text, dtype_name(p->dtype));
     states_row(t, p, limits->max_num_seqs);
     row(t, "  KV cache", "%s", size_words(p->kv_cache).text);
     groups_row(t, i);

@@ -149,6 +149,30 @@ static enum status count_float_bytes(struct inspection *i, struct error *err)
     return status;
 }
 
+/* The weights of a whole model, as those of the ranks were found. */
+static enum status find_whole(const struct inspection *i, const char *folder, const struct model_spec *spec,
+                              struct model_weights *out, struct error *err)
+{
+    struct error ignored;
+    const bool dummy = i->options->load_format == LOAD_FORMAT_DUMMY;
+    if (!dummy && model_weights_open(folder, spec, NULL, out, &ignored) == STATUS_OK) return STATUS_OK;
+    return model_weights_sizes(spec, out, err);
+}
+
+static enum status find_whole_weights(struct inspection *i, struct error *err)
+{
+    const struct engine_options *o = i->options;
+    const char *drafter = o->speculative.method == DRAFT_MTP ? o->model : o->speculative.model;
+    if (i->info.num_ranks == 1) return STATUS_OK;
+    enum status status = find_whole(i, o->model, &i->info.config->spec, &i->whole, err);
+    if (status != STATUS_OK) return status;
+    i->info.weights = &i->whole;
+    if (!i->info.draft_config) return STATUS_OK;
+    status = find_whole(i, drafter, &i->info.draft_config->spec, &i->whole_draft, err);
+    if (status == STATUS_OK) i->info.draft_weights = &i->whole_draft;
+    return status;
+}
+
 /* The tensors are in order of file name. */
 static void count_files(struct inspection *i)
 {
@@ -164,7 +188,7 @@ static void count_files(struct inspection *i)
     }
 }
 
-/* Advises blocks of so many bytes in all, if a plan can be made with them. */
+/* Advises blocks of so many bytes in all, in a rank, if a plan can be made with them. */
 static void advise_smaller_cache(struct inspection *i, int64_t bytes)
 {
     const struct memory_profile *p = i->info.memory;
@@ -189,14 +213,20 @@ static void check_host_memory(struct inspection *i)
     const struct memory_profile *p = i->info.memory;
     const double GIB = 1024.0 * 1024.0 * 1024.0;
     const int64_t free_bytes = p->total - p->others;
-    if (p->discrete || p->budget <= free_bytes) return;
+    int64_t weights = 0, budget = 0, cache = 0; /* of all ranks */
+    for (int32_t r = 0; r < i->info.num_ranks; r++) {
+        weights += i->info.rank_memory[r].weights;
+        budget += i->info.rank_memory[r].budget;
+        cache += i->info.rank_memory[r].kv_cache;
+    }
+    if (p->discrete || budget <= free_bytes) return;
     error_set(&i->memory_error, STATUS_OUT_OF_MEMORY,
               "the weights take %.2f GiB and everything together %.2f GiB, but %.2f GiB are free, so that %s",
-              (double)p->weights / GIB, (double)p->budget / GIB, (double)free_bytes / GIB,
+              (double)weights / GIB, (double)budget / GIB, (double)free_bytes / GIB,
               model_weights_to_pack(i->info.weights) > 0
                   ? "there is no room to pack the weights"
                   : "parts of the weights would be read from the file in every step");
-    advise_smaller_cache(i, free_bytes - (p->budget - p->kv_cache));
+    advise_smaller_cache(i, (free_bytes - (budget - cache)) / i->info.num_ranks);
 }
 
 static enum status plan(struct inspection *i, struct error *err)
@@ -228,6 +258,8 @@ enum status inspection_read(struct inspection *i, struct error *err)
     if (status != STATUS_OK) return status;
     loaded_model_open_tokenizer(o, i->loaded, &i->tokenizer_error);
     i->info = loaded_model_info(o, i->loaded);
+    status = find_whole_weights(i, err);
+    if (status != STATUS_OK) return status;
     count_parameters(i);
     count_draft_parameters(i);
     try_head(i);
@@ -243,4 +275,6 @@ void inspection_free(struct inspection *i)
 {
     tokenizer_config_free(&i->tokenizer_config);
     loaded_model_close(i->loaded);
+    model_weights_close(&i->whole);
+    model_weights_close(&i->whole_draft);
 }

@@ -17,7 +17,9 @@ struct inspection {
     const struct engine_options *options;
     struct loaded_model *loaded;
     struct engine_info info; /* of what is planned. The weights have no data if their files cannot be read, only the
-                                shapes and the type that config.json gives them */
+                                shapes and the type that config.json gives them. Where ranks share the model, the
+                                weights are those of all of it: the next two */
+    struct model_weights whole, whole_draft;
     struct tokenizer_config tokenizer_config;
     struct error weights_error, tokenizer_error;
     struct error template_error; /* "": the chat templates, if there are any, can be used */

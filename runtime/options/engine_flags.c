@@ -212,6 +212,11 @@ static void add_parallel_flags(struct option_table *table, struct engine_options
          .minimum = 1, .maximum = COLLECTIVE_MAX_RANKS},
         {"pipeline-parallel-size", OPTION_CUSTOM, &table->ignored, "1",
          .help = "GPUs that share the layers. Only 1 is possible.", .letters = "pp", .parse = parse_one},
+        {"enable-expert-parallel", OPTION_SWITCH, &o->enable_expert_parallel,
+         .help =
+             "With --tensor-parallel-size N, give each GPU some of the experts of a mixture, whole, instead of a part "
+             "of each. Default: off.",
+         .letters = "ep"},
         {"data-parallel-size", OPTION_INT32, &o->data_parallel_size, "N",
          .help = "Of quire generate and quire bench throughput: engines that share the requests, each with a copy of "
                  "the model, on the GPUs of --device or the first N; on the CPU they share its threads. Default: 1.",

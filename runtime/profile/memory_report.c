@@ -1,5 +1,7 @@
 #include "runtime/profile/memory_report.h"
 
+#include <string.h>
+
 #include "base/json.h"
 #include "model/model.h"
 #include "runtime/options/command.h"
@@ -10,21 +12,38 @@ static const double KIB = 1024.0, MIB = 1024.0 * 1024.0, GIB = 1024.0 * 1024.0 *
 
 enum { BAR_WIDTH = 20 };
 
-/* Rows of sizes, each with a bar as long as its part of `whole`. */
+/* Rows of sizes. Of one rank they have a bar, as long as their part of its device's memory; else a column each. */
 struct memory_table {
     struct table table;
-    int64_t whole;
+    const struct memory_profile *ranks; /* [num_ranks] */
+    int32_t num_ranks;
     bool utf8;
 };
 
-static void memory_row(struct memory_table *t, const char *label, int64_t bytes, const char *note)
+static void size_cells(struct memory_table *t, int64_t bytes)
 {
     char bar[BAR_TEXT_SIZE];
-    bar_text(bar, t->whole > 0 ? (double)bytes / (double)t->whole : 0, BAR_WIDTH, t->utf8);
-    table_cell(&t->table, "%s", label);
+    const int64_t whole = t->ranks[0].total;
     table_cell(&t->table, "%.4f", (double)bytes / GIB);
+    if (t->num_ranks > 1) return;
+    bar_text(bar, whole > 0 ? (double)bytes / (double)whole : 0, BAR_WIDTH, t->utf8);
     table_cell(&t->table, "%.2f", (double)bytes / MIB);
     table_cell(&t->table, "%s", bar);
+}
+
+/* `offset` is that of a term in struct memory_profile. */
+static void memory_row(struct memory_table *t, const char *label, size_t offset, const char *note)
+{
+    table_cell(&t->table, "%s", label);
+    for (int32_t r = 0; r < t->num_ranks; r++) size_cells(t, *(const int64_t *)((const char *)&t->ranks[r] + offset));
+    table_cell(&t->table, "%s", note);
+}
+
+static void sum_row(struct memory_table *t, const char *label, int64_t (*sum)(const struct memory_profile *p),
+                    const char *note)
+{
+    table_cell(&t->table, "%s", label);
+    for (int32_t r = 0; r < t->num_ranks; r++) size_cells(t, sum(&t->ranks[r]));
     table_cell(&t->table, "%s", note);
 }
 
@@ -40,91 +59,145 @@ static int64_t report_sum(const struct memory_profile *p)
     return memory_profile_fixed(p) + p->kv_cache;
 }
 
-/* What a GPU holds beside what quire allocates. */
-static void context_rows(struct memory_table *t, const struct memory_profile *p)
+/* Which processes the others are; with several ranks, where. */
+static void others_names(const struct memory_table *t, char *text, size_t size)
 {
-    if (p->others_unknown) {
-        memory_row(t, "  context, others", p->context, "the CUDA context and other processes: not told apart here");
-        return;
+    size_t length = 0;
+    text[0] = '\0';
+    for (int32_t r = 0; r < t->num_ranks && length < size; r++) {
+        const struct memory_profile *p = &t->ranks[r];
+        if (p->others == 0 || !p->others_names[0]) continue;
+        if (t->num_ranks > 1)
+            length += (size_t)snprintf(text + length, size - length, "%s%s: ", length ? "; " : "", p->device);
+        if (length < size) length += (size_t)snprintf(text + length, size - length, "%s", p->others_names);
     }
-    memory_row(t, "  held by others", p->others, p->others > 0 ? p->others_names : "");
-    memory_row(t, "  CUDA context", p->context, "with the kernels loaded into it");
+}
+
+/* What a GPU holds beside what quire allocates. */
+static void context_rows(struct memory_table *t)
+{
+    char names[512];
+    bool unknown = false;
+    for (int32_t r = 0; r < t->num_ranks; r++) unknown |= t->ranks[r].others_unknown;
+    others_names(t, names, sizeof names);
+    if (!unknown || t->num_ranks > 1) memory_row(t, "  held by others", offsetof(struct memory_profile, others), names);
+    memory_row(t, unknown ? "  context, others" : "  CUDA context", offsetof(struct memory_profile, context),
+               unknown ? "the CUDA context and other processes: not told apart here"
+                       : "with the kernels loaded into it");
 }
 
 /* The memory in use by the device's own count, and by how much the report differs from it. */
-static void device_row(struct memory_table *t, const struct memory_profile *p)
+static void device_row(struct memory_table *t)
 {
-    char note[96];
-    const double percent = 100 * ((double)report_sum(p) / (double)p->in_use - 1);
-    snprintf(note, sizeof note, "in use; the sum of the above is %.2f %% %s", percent < 0 ? -percent : percent,
-             percent < 0 ? "less" : "more");
-    memory_row(t, "device says", p->in_use, note);
+    char note[256];
+    size_t length = (size_t)snprintf(note, sizeof note, "in use; the sum of the above is ");
+    for (int32_t r = 0; r < t->num_ranks && length < sizeof note; r++) {
+        const struct memory_profile *p = &t->ranks[r];
+        const double percent = 100 * ((double)report_sum(p) / (double)p->in_use - 1);
+        length += (size_t)snprintf(note + length, sizeof note - length, "%s%.2f %% %s", r ? ", " : "",
+                                   percent < 0 ? -percent : percent, percent < 0 ? "less" : "more");
+    }
+    memory_row(t, "device says", offsetof(struct memory_profile, in_use), note);
 }
 
 /* What lies in host memory for a GPU. */
-static void host_rows(struct memory_table *t, const struct memory_profile *p)
+static void host_rows(struct memory_table *t)
 {
+    const struct memory_profile *p = &t->ranks[0];
     char note[96];
-    if (p->host) memory_row(t, "pinned on the host", p->host, "what goes in and out of a step");
+    if (p->host)
+        memory_row(t, "pinned on the host", offsetof(struct memory_profile, host), "what goes in and out of a step");
     if (p->host_embeddings)
-        memory_row(t, "embeddings on the host", p->host_embeddings, "pinned; the GPU reads a row of them for a token");
+        memory_row(t, "embeddings on the host", offsetof(struct memory_profile, host_embeddings),
+                   "pinned; the GPU reads a row of them for a token");
     if (p->host_experts == 0) return;
     snprintf(note, sizeof note, "of the first %d layer%s, computed by the CPU; a token reads %.2f MiB",
              p->host_expert_layers, plural(p->host_expert_layers), (double)p->host_token_bytes / MIB);
-    memory_row(t, "experts on the host", p->host_experts, note);
+    memory_row(t, "experts on the host", offsetof(struct memory_profile, host_experts), note);
 }
 
-static void draft_row(struct memory_table *t, const struct memory_profile *p)
+static void draft_rows(struct memory_table *t)
 {
+    const struct memory_profile *p = &t->ranks[0];
+    const double cache = (double)(p->num_blocks * p->draft_block_bytes) / MIB;
     char note[96];
-    snprintf(note, sizeof note, "weights %.2f MiB; of the KV cache it has %.2f MiB", (double)p->draft_weights / MIB,
-             (double)(p->num_blocks * p->draft_block_bytes) / MIB);
-    memory_row(t, "  draft model", memory_profile_draft(p), note);
+    if (t->num_ranks > 1)
+        snprintf(note, sizeof note, "of the KV cache it has %.2f MiB", cache);
+    else
+        snprintf(note, sizeof note, "weights %.2f MiB; of the KV cache it has %.2f MiB", (double)p->draft_weights / MIB,
+                 cache);
+    sum_row(t, "  draft model", memory_profile_draft, note);
+    if (t->num_ranks > 1)
+        memory_row(t, "    weights", offsetof(struct memory_profile, draft_weights), "of the draft model");
 }
 
-static void states_row(struct memory_table *t, const struct memory_profile *p, int32_t sequences)
+static void states_row(struct memory_table *t, int32_t sequences)
 {
+    const struct memory_profile *p = &t->ranks[0];
     char note[96];
     snprintf(note, sizeof note, "%d for %d sequence%s, %d for snapshots, of %.2f MiB each",
              p->num_state_slots - p->num_snapshot_slots, sequences, plural(sequences), p->num_snapshot_slots,
              (double)p->slot_bytes / MIB);
-    memory_row(t, "  state slots", p->state_slots, note);
+    memory_row(t, "  state slots", offsetof(struct memory_profile, state_slots), note);
 }
 
-static void memory_rows(struct memory_table *t, const struct memory_profile *p, const struct batch_limits *limits,
-                        const char *weights_note)
+static void heading(struct memory_table *t)
 {
-    const bool gpu = p->discrete;
-    char note[96];
-    table_cell(&t->table, "memory of %s", p->device);
-    table_cell(&t->table, "GiB");
-    table_cell(&t->table, "MiB");
-    for (int i = 0; i < 2; i++) table_cell(&t->table, "%s", "");
-    memory_row(t, "total", p->total, "");
-    if (!gpu) memory_row(t, "held by others", p->others, "");
-    snprintf(note, sizeof note, gpu ? "%.2f of the total" : "the sum of what follows", p->utilization);
-    memory_row(t, gpu ? "to be used" : "for quire", p->budget, note);
-    if (gpu) context_rows(t, p);
-    memory_row(t, "  weights", p->weights, weights_note);
-    if (p->experts) memory_row(t, "    experts", p->experts, "of the weights");
-    snprintf(note, sizeof note, "of the largest step, %d tokens", limits->max_num_tokens);
-    memory_row(t, "  activations", p->activations, note);
-    memory_row(t, "  workspace", p->workspace, "");
-    if (p->draft_weights) draft_row(t, p);
-    if (p->graphs) memory_row(t, "  graphs", p->graphs, "captured decode steps");
-    memory_row(t, "  state", p->state, "block tables, sampling, inputs and outputs");
-    if (p->state_slots > 0) states_row(t, p, limits->max_num_seqs);
-    snprintf(note, sizeof note, "%d block%s%s", p->num_blocks, plural(p->num_blocks),
-             p->num_blocks_override ? ", as asked for" : "");
-    memory_row(t, "  KV cache", p->kv_cache, note);
-    if (p->in_use) device_row(t, p);
-    char slots[32] = "";
+    const struct memory_profile *p = &t->ranks[0];
+    if (t->num_ranks == 1) {
+        table_cell(&t->table, "memory of %s", p->device);
+        table_cell(&t->table, "GiB");
+        table_cell(&t->table, "MiB");
+        for (int i = 0; i < 2; i++) table_cell(&t->table, "%s", "");
+        return;
+    }
+    table_cell(&t->table, "memory, GiB");
+    for (int32_t r = 0; r < t->num_ranks; r++)
+        if (p->discrete)
+            table_cell(&t->table, "%s", t->ranks[r].device);
+        else
+            table_cell(&t->table, "rank %d", r);
+    table_cell(&t->table, "%s", "");
+}
+
+static void swap_row(struct memory_table *t)
+{
+    const struct memory_profile *p = &t->ranks[0];
+    char note[96], slots[32] = "";
     if (p->num_host_slots > 0)
         snprintf(slots, sizeof slots, " and %d state%s", p->num_host_slots, plural(p->num_host_slots));
     snprintf(note, sizeof note, "on the host, %d block%s%s; allocated as it is needed", p->num_host_blocks,
              plural(p->num_host_blocks), slots);
-    memory_row(t, "swap space", memory_profile_swap_space(p), note);
-    if (gpu) host_rows(t, p);
+    sum_row(t, "swap space", memory_profile_swap_space, note);
+}
+
+/* What is said beside the sizes is the same for all ranks, unless it names a device. */
+static void memory_rows(struct memory_table *t, const struct batch_limits *limits, const char *weights_note)
+{
+    const struct memory_profile *p = &t->ranks[0];
+    const bool gpu = p->discrete;
+    char note[96];
+    heading(t);
+    memory_row(t, "total", offsetof(struct memory_profile, total), "");
+    if (!gpu) memory_row(t, "held by others", offsetof(struct memory_profile, others), "");
+    snprintf(note, sizeof note, gpu ? "%.2f of the total" : "the sum of what follows", p->utilization);
+    memory_row(t, gpu ? "to be used" : "for quire", offsetof(struct memory_profile, budget), note);
+    if (gpu) context_rows(t);
+    memory_row(t, "  weights", offsetof(struct memory_profile, weights), weights_note);
+    if (p->experts) memory_row(t, "    experts", offsetof(struct memory_profile, experts), "of the weights");
+    snprintf(note, sizeof note, "of the largest step, %d tokens", limits->max_num_tokens);
+    memory_row(t, "  activations", offsetof(struct memory_profile, activations), note);
+    memory_row(t, "  workspace", offsetof(struct memory_profile, workspace), "");
+    if (p->draft_weights) draft_rows(t);
+    if (p->graphs) memory_row(t, "  graphs", offsetof(struct memory_profile, graphs), "captured decode steps");
+    memory_row(t, "  state", offsetof(struct memory_profile, state), "block tables, sampling, inputs and outputs");
+    if (p->state_slots > 0) states_row(t, limits->max_num_seqs);
+    snprintf(note, sizeof note, "%d block%s%s", p->num_blocks, plural(p->num_blocks),
+             p->num_blocks_override ? ", as asked for" : "");
+    memory_row(t, "  KV cache", offsetof(struct memory_profile, kv_cache), note);
+    if (p->in_use) device_row(t);
+    swap_row(t);
+    if (gpu) host_rows(t);
 }
 
 /* Whether the groups g and h are alike in all that is said of them. */
@@ -168,14 +241,17 @@ static void unused_row(struct table *t, const struct memory_profile *p, const st
     table_cell(t, "at most, where %d tokens of a layer do not fill it", batch_block_size(limits, worst));
 }
 
-static void block_rows(struct table *t, const struct memory_profile *p, const struct batch_limits *limits)
+static void block_rows(struct table *t, const struct engine_info *info)
 {
+    const struct memory_profile *p = info->memory;
+    const struct batch_limits *limits = info->limits;
     const int32_t held = batch_sequence_blocks(limits, limits->max_model_len), /* at most, by a request */
         all = memory_report_unwindowed_blocks(limits);
     char bytes[128], made_for[64] = "", windows[64] = "";
     struct text groups = {0};
-    snprintf(bytes, sizeof bytes, "%.6g KiB: K and V of %d tokens in every layer%s, %s", (double)p->block_bytes / KIB,
-             limits->block_size, limits->num_groups > 1 ? " of a group" : "", dtype_name(p->cache_dtype));
+    snprintf(bytes, sizeof bytes, "%.6g KiB%s: K and V of %d tokens in every layer%s, %s", (double)p->block_bytes / KIB,
+             info->num_ranks > 1 ? " in each rank" : "", limits->block_size,
+             limits->num_groups > 1 ? " of a group" : "", dtype_name(p->cache_dtype));
     if (limits->max_model_len < p->model_max_len)
         snprintf(made_for, sizeof made_for, "the model was made for %d", p->model_max_len);
     if (held < all) snprintf(windows, sizeof windows, "at most; without windows %d", all);
@@ -193,12 +269,18 @@ static void block_rows(struct table *t, const struct memory_profile *p, const st
     text_free(&groups);
 }
 
-bool memory_report_print(const struct memory_profile *p, const struct batch_limits *limits, const char *weights_note)
+bool memory_report_print(const struct engine_info *info, const char *weights_note)
 {
-    struct memory_table memory = {{.columns = "lrrll"}, p->total, locale_is_utf8()};
+    char columns[256] = "lrrll";
+    struct memory_table memory = {{.columns = columns}, info->rank_memory, info->num_ranks, locale_is_utf8()};
     struct table blocks = {.columns = "lrl"};
-    memory_rows(&memory, p, limits, weights_note);
-    block_rows(&blocks, p, limits);
+    if (info->num_ranks > 1) {
+        const size_t count = (size_t)info->num_ranks;
+        memset(columns + 1, 'r', count);
+        memcpy(columns + 1 + count, "l", 2);
+    }
+    memory_rows(&memory, info->limits, weights_note);
+    block_rows(&blocks, info);
     bool ok = table_print(&memory.table, stdout);
     putchar('\n');
     ok = table_print(&blocks, stdout) && ok;
@@ -282,13 +364,29 @@ static void set_blocks(json_t *json, const struct memory_profile *p, const struc
     json_put_real(json, "max_concurrency", memory_profile_concurrency(p, limits));
 }
 
-void memory_report_add(json_t *json, const struct memory_profile *p, const struct batch_limits *limits)
+/* An object for each rank. */
+static json_t *ranks_json(const struct engine_info *info)
 {
+    json_t *ranks = json_array();
+    for (int32_t r = 0; r < info->num_ranks; r++) {
+        json_t *rank = json_object();
+        json_put_string(rank, "device", info->rank_memory[r].device);
+        set_memory(rank, &info->rank_memory[r]);
+        json_array_append_new(ranks, rank);
+    }
+    return ranks;
+}
+
+void memory_report_add(json_t *json, const struct engine_info *info)
+{
+    const struct memory_profile *p = info->memory;
+    const struct batch_limits *limits = info->limits;
     json_put_string(json, "device", p->device);
     json_put_string(json, "dtype", dtype_name(p->dtype));
     json_put_string(json, "kv_cache_dtype", dtype_name(p->cache_dtype));
     set_memory(json, p);
     set_blocks(json, p, limits);
+    if (info->num_ranks > 1) json_object_set_new(json, "ranks", ranks_json(info));
 }
 
 /* ---- reserved and resident ---- */

@@ -9,9 +9,10 @@
 #include "model/memory_profile.h"
 #include "runtime/engine/engine.h"
 
-/* Prints two tables on stdout: where the memory goes, with a bar for each row's part of the device, and the blocks.
- * weights_note: words beside the weights, or "". False if it could not be written. */
-bool memory_report_print(const struct memory_profile *p, const struct batch_limits *limits, const char *weights_note);
+/* Prints two tables on stdout: where the memory goes, with a bar for each row's part of the device, or with a column
+ * for each of several ranks; and the blocks. weights_note: words beside the weights, or "". False if it could not be
+ * written. */
+bool memory_report_print(const struct engine_info *info, const char *weights_note);
 
 /* For other reports: appends "1 of 8 layers, no window; 5 of 8 layers, window 1024", the KV cache groups; false if
  * memory ran out. And the blocks of a request of max_model_len tokens, if windows let go of none. */
@@ -19,8 +20,9 @@ bool memory_report_groups(struct text *out, const struct memory_profile *p, cons
 int32_t memory_report_unwindowed_blocks(const struct batch_limits *limits);
 
 /* Sets the same as fields of `json`, sizes in bytes: device, dtype, total_memory, ..., num_gpu_blocks, max_concurrency.
- */
-void memory_report_add(json_t *json, const struct memory_profile *p, const struct batch_limits *limits);
+ * With several ranks they are those of the rank with room for the fewest blocks, and `ranks` has an object for each:
+ * its device, and the fields that say what its memory is used for. */
+void memory_report_add(json_t *json, const struct engine_info *info);
 
 /* What an engine on the CPU reserved for each purpose, and how much of it is in memory now: as a table on stdout (false
  * if it could not be written), and as an object of {"reserved", "resident"} by the names above. */

@@ -89,8 +89,13 @@ static void note_mapped(struct memory_facts *f)
 static void note_room(const struct engine_options *o, struct memory_facts *f)
 {
     const struct memory_profile *p = f->engine->memory;
-    if (p->discrete || !f->planned || p->budget <= p->total - p->others) return;
-    const double weights = (double)p->weights / GIB, all = (double)p->budget / GIB,
+    int64_t of_weights = 0, budget = 0; /* of all ranks */
+    for (int32_t r = 0; r < f->engine->num_ranks; r++) {
+        of_weights += f->engine->rank_memory[r].weights;
+        budget += f->engine->rank_memory[r].budget;
+    }
+    if (p->discrete || !f->planned || budget <= p->total - p->others) return;
+    const double weights = (double)of_weights / GIB, all = (double)budget / GIB,
                  left = (double)(p->total - p->others) / GIB;
     const bool dummy = o->load_format == LOAD_FORMAT_DUMMY;
     if (dummy || model_weights_to_pack(f->engine->weights) > 0)
@@ -125,7 +130,7 @@ static void find_facts(struct memory_facts *f, const struct engine_options *o, c
 
 static enum status print_facts(const struct memory_facts *f, struct error *err)
 {
-    bool ok = memory_report_print(f->engine->memory, f->engine->limits, f->weights);
+    bool ok = memory_report_print(f->engine, f->weights);
     putchar('\n');
     ok = ok && what_ifs_print(&f->what_ifs, f->engine);
     for (int i = 0; i < f->num_notes; i++)
@@ -138,7 +143,7 @@ static json_t *facts_json(const struct profile_options *o, const struct memory_f
     json_t *json = json_pack("{s:s}", "model", o->engine.model), *notes = json_array();
     if (!json) return NULL;
     const struct quantization_words quantization = quantization_words(&f->engine->config->spec);
-    memory_report_add(json, f->engine->memory, f->engine->limits);
+    memory_report_add(json, f->engine);
     json_put_string(json, "quantization", quantization.text[0] ? quantization.text : NULL);
     json_object_set_new(json, "planned", json_boolean(f->planned));
     json_object_set_new(json, "weights_resident_memory",

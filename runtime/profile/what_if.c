@@ -201,7 +201,8 @@ static void cells(struct table *t, const struct memory_profile *p, const struct 
 
 static void heading(struct table *t, const struct engine_info *base)
 {
-    table_row(t, "what if", "", "blocks", "tokens", "requests", "GiB in all", "");
+    const char *gib = base->num_ranks > 1 ? "GiB of a rank" : "GiB in all";
+    table_row(t, "what if", "", "blocks", "tokens", "requests", gib, "");
     table_cell(t, "as it is");
     table_cell(t, "%s", "");
     cells(t, base->memory, base->limits);

@@ -255,6 +255,11 @@ CHECKPOINTS = {
     "olmoe": ("olmoe", "float16", "5", None, dict(
         hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
         tie_word_embeddings=False, num_experts=6, num_experts_per_tok=2)),
+    # heads, and a shared expert, that 2, 3, 4, 6 and 8 ranks share; experts that none of these share equally
+    "many_experts": ("dots1", "bfloat16", "5", None, dict(
+        hidden_size=48, intermediate_size=48, num_hidden_layers=2, num_attention_heads=24, num_key_value_heads=24,
+        head_dim=16, tie_word_embeddings=False, n_routed_experts=11, n_shared_experts=1, num_experts_per_tok=3,
+        moe_intermediate_size=24, routed_scaling_factor=1.5, first_k_dense_replace=0, norm_topk_prob=True)),
     # all experts of a layer in one tensor
     "granitemoe": ("granitemoe", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
@@ -292,6 +297,11 @@ CHECKPOINTS = {
     "minimax_m2": ("minimax_m2", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, num_local_experts=6, num_experts_per_tok=2,
+        rope_parameters=dict(rope_type="default", rope_theta=5000000.0, partial_rotary_factor=0.5))),
+    # norms over heads that 2, 3, 4, 6 and 8 ranks share, and over a KV head that each of them has
+    "many_norms": ("minimax_m2", "bfloat16", "5", None, dict(
+        hidden_size=48, intermediate_size=24, num_hidden_layers=2, num_attention_heads=24, num_key_value_heads=1,
+        head_dim=16, tie_word_embeddings=False, num_local_experts=6, num_experts_per_tok=2,
         rope_parameters=dict(rope_type="default", rope_theta=5000000.0, partial_rotary_factor=0.5))),
     "ernie4_5_moe": ("ernie4_5_moe", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
@@ -421,6 +431,10 @@ CHECKPOINTS = {
     "lfm2": ("lfm2", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=72, block_multiple_of=16, num_hidden_layers=3, num_attention_heads=2,
         num_key_value_heads=1, norm_eps=1e-5, conv_bias=True, layer_types=["conv", "full_attention", "conv"])),
+    # channels that 2, 3 and 6 ranks share
+    "many_channels": ("lfm2", "bfloat16", "5", None, dict(
+        hidden_size=96, intermediate_size=72, block_multiple_of=24, num_hidden_layers=2, num_attention_heads=6,
+        num_key_value_heads=1, norm_eps=1e-5, conv_bias=True, layer_types=["conv", "full_attention"])),
     "lfm2_moe": ("lfm2_moe", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
         norm_eps=1e-5, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, num_dense_layers=1,
@@ -439,6 +453,11 @@ CHECKPOINTS = {
         tie_word_embeddings=False, layer_norm_epsilon=1e-5, mamba_num_heads=4, mamba_head_dim=16, n_groups=2,
         ssm_state_size=16, chunk_size=16,
         layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"])),
+    # groups of a norm, of which 4 ranks and more have less than one
+    "many_groups": ("nemotron_h", "bfloat16", "5", None, dict(
+        hidden_size=48, intermediate_size=48, num_attention_heads=24, num_key_value_heads=1, head_dim=16,
+        tie_word_embeddings=False, layer_norm_epsilon=1e-5, mamba_num_heads=24, mamba_head_dim=16, n_groups=2,
+        ssm_state_size=16, chunk_size=16, layers_block_type=["linear_attention", "mlp", "full_attention"])),
     "bamba": ("bamba", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=16,

@@ -8,7 +8,7 @@ static const struct operation_parameter config_parameters[] = {
     {"groups", 1},    {"window", 0},    {"window2", 0}, {"window3", 0},  {"window4", 0},   {"caching", 0},
     {"chunked", 1},   {"mode", 0},      {"policy", 0},  {"hashes", 0},   {"grow", 0},      {"fails", 0},
     {"namespace", 0}, {"watermark", 0}, {"shift", 0},   {"shift2", 0},   {"shift3", 0},    {"shift4", 0},
-    {"chunks", 0},    {"drafts", 0},    {"states", 0},  {"interval", 0}, {"hostslots", 0},
+    {"chunks", 0},    {"drafts", 0},    {"states", 0},  {"interval", 0}, {"hostslots", 0}, {"batches", 0},
 };
 static const struct operation_parameter add_parameters[] = {
     {"request", 0}, {"length", 1},   {"base", 0}, {"shared", 0}, {"n", 1},    {"max", 1},      {"min", 0},

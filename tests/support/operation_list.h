@@ -54,6 +54,7 @@ enum {
     CONFIG_STATES,     /* state slots beyond those that a scheduler needs, from 1; 0: no layer has a state */
     CONFIG_INTERVAL,   /* state_interval */
     CONFIG_HOST_SLOTS, /* for swapped states */
+    CONFIG_BATCHES,    /* num_batches */
     NUM_CONFIG_VALUES
 };
 enum {

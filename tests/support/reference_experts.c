@@ -105,16 +105,18 @@ bool reference_route(int32_t *experts, double *weights, const double *logits, co
 void reference_plan(int32_t *starts, int32_t *tokens, int32_t *rows, const int32_t *experts, int32_t num_tokens,
                     const struct router_params *router)
 {
+    const int32_t count = num_tokens * router->top_k, num_own = router_num_own(router);
     int32_t row = 0;
-    for (int32_t e = 0; e < router->num_experts; e++) {
+    for (int32_t i = 0; i < count; i++) tokens[i] = rows[i] = -1;
+    for (int32_t e = 0; e < num_own; e++) {
         starts[e] = row;
-        for (int32_t i = 0; i < num_tokens * router->top_k; i++) {
-            if (experts[i] != e) continue;
+        for (int32_t i = 0; i < count; i++) {
+            if (experts[i] != router->first_own + e) continue;
             tokens[row] = i / router->top_k;
             rows[i] = row++;
         }
     }
-    starts[router->num_experts] = row;
+    starts[num_own] = row;
 }
 
 double reference_gate(double gate, double up, const struct gate_params *params)

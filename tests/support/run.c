@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "kernels/backend.h"
+#include "kernels/collective.h"
 #include "runtime/commands.h"
 
 /* Rounding may change which of two logits is larger if they are closer than this. The tiny checkpoints' logits are of
@@ -40,6 +41,17 @@ const char *run_need_device(void)
         skip();
     }
     return run_device;
+}
+
+int32_t run_max_ranks(void)
+{
+    if (strcmp(run_device, "cpu") == 0) return COLLECTIVE_MAX_RANKS;
+    const int32_t gpus = backend_num_gpus();
+    if (gpus < 2) {
+        print_message("skipped: fewer than two CUDA devices\n");
+        skip();
+    }
+    return gpus < COLLECTIVE_MAX_RANKS ? gpus : COLLECTIVE_MAX_RANKS;
 }
 
 bool run_has_isa(enum cpu_isa isa)

@@ -32,6 +32,8 @@ struct run_prompt {
  * run_options skips the test that called it, and says so. */
 void run_set_device(const char *device);
 const char *run_need_device(void); /* its name; skips the test where it cannot be opened */
+/* How many ranks may share a model there: of GPUs one each. Skips the test where there are fewer than two. */
+int32_t run_max_ranks(void);
 
 /* Whether kernels of an instruction set are tested: of each that this processor has; under ThreadSanitizer only of the
  * widest, because threads do the same for each and tests take ten times as long. */

@@ -66,6 +66,7 @@ static struct scheduler_config config_of(const int32_t *v)
         .enable_chunked_prefill = v[CONFIG_CHUNKED] != 0,
         .first_namespace_len = model_clamp(v[CONFIG_NAMESPACE], 0, 64),
         .namespace_position_shift = 1000,
+        .num_batches = model_clamp(v[CONFIG_BATCHES], 0, SCHEDULER_MAX_STEPS),
     };
     for (int32_t g = 0; g < c.limits.num_groups; g++) {
         c.limits.windows[g] = model_clamp(v[CONFIG_WINDOW + g], 0, 64);

@@ -175,7 +175,7 @@ enum status model_check_drafts_give_way(const struct scheduler_model *m, const s
                                         struct error *err)
 {
     const bool room = m->free_before >= m->most_cost;
-    if (schedule->result == SCHEDULE_COLLECT_FIRST && room && scheduler_in_flight(m->scheduler) < SLOT_DEVICE_STEPS)
+    if (schedule->result == SCHEDULE_COLLECT_FIRST && room && scheduler_in_flight(m->scheduler) < model_most_steps(m))
         return error_set(err, STATUS_INTERNAL, "a step waits for another, but %lld blocks are free and it takes %lld",
                          (long long)m->free_before, (long long)m->most_cost);
     if (schedule->result != SCHEDULE_BATCH || m->batch.num_tokens == m->config.limits.max_num_tokens) return STATUS_OK;

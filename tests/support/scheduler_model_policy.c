@@ -164,6 +164,100 @@ static const struct model_request *next_to_start(const struct scheduler_model *m
     return model_precedes(m, waiting->request, swapped->request) ? waiting : swapped;
 }
 
+/* ---- several batches ---- */
+
+static bool is_dealt(const struct scheduler_model *m)
+{
+    return m->config.num_batches > 1;
+}
+
+/* One of the batches' equal parts. */
+static int32_t part_of(const struct scheduler_model *m, int32_t count)
+{
+    return (count + m->config.num_batches - 1) / m->config.num_batches;
+}
+
+/* Sequences that the step draws a token for, of those that ran before it, and of all. */
+struct drawn {
+    int32_t before, all;
+};
+
+static struct drawn count_drawn(const struct scheduler_model *m)
+{
+    struct drawn drawn = {0, 0};
+    for (int32_t i = 0; i < m->num_live; i++)
+        for (int32_t j = 0; j < m->live[i]->request->num_sequences; j++) {
+            const struct sequence *seq = &m->live[i]->request->sequences[j];
+            bool draws = false, in_batch = false;
+            for (int32_t k = 0; k < m->batch.num_samples && model_has_place(seq); k++)
+                draws = draws || m->batch.sample_state_indices[k] == seq->state_index;
+            for (int32_t k = 0; k < m->batch.num_seqs && draws; k++)
+                in_batch = in_batch || m->batch.state_indices[k] == seq->state_index;
+            drawn.all += in_batch;
+            drawn.before += in_batch && m->live[i]->place == PLACE_RUNNING && stayed(m->live[i]);
+        }
+    return drawn;
+}
+
+/* Unfinished sequences that started in the step, and their requests. */
+static struct moves count_started(const struct scheduler_model *m)
+{
+    struct moves started = {0};
+    for (int32_t i = 0; i < m->num_live; i++) {
+        const struct model_request *r = m->live[i];
+        if (model_place(r->request) != PLACE_RUNNING || stayed(r)) continue;
+        started.started++;
+        started.stayed += request_num_unfinished(r->request);
+    }
+    return started;
+}
+
+/* Sequences that may have given their places to the step when it was planned, or failed in it. */
+static int32_t count_leaving(const struct scheduler_model *m)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < m->num_live; i++)
+        if (m->live[i]->place != PLACE_ENDED && model_place(m->live[i]->request) == PLACE_ENDED)
+            count += m->live[i]->request->num_sequences;
+    for (int32_t i = 0; i < m->num_live; i++)
+        for (int32_t j = 0; j < m->live[i]->request->num_sequences; j++)
+            count += model_awaits_its_end(&m->live[i]->request->sequences[j]);
+    return count;
+}
+
+/* What a step draws if all start that can, by the sequences that ran when it was planned, and so many more. */
+static int32_t part_with_starts(const struct scheduler_model *m, int32_t more)
+{
+    const struct moves started = count_started(m);
+    int32_t all = m->config.limits.max_num_seqs - free_places(m) - started.stayed + started.started + more;
+    for (int32_t i = 0; i < m->num_live; i++) {
+        const enum place place = model_place(m->live[i]->request);
+        all += place == PLACE_WAITING || place == PLACE_SWAPPED;
+    }
+    return part_of(m, all < m->config.limits.max_num_seqs ? all : m->config.limits.max_num_seqs);
+}
+
+/* A step has none of the sequences whose tokens are pending, but for beams that are computed again, and not more than
+ * its part of the others. */
+static enum status check_deal(const struct scheduler_model *m, int32_t num_preempted, struct error *err)
+{
+    int32_t index;
+    if (!is_dealt(m)) return STATUS_OK;
+    for (int32_t i = 0; i < m->batch.num_seqs; i++) {
+        const struct model_request *r = model_of_state(m, m->batch.state_indices[i], &index);
+        if (r && r->place == PLACE_RUNNING && r->pending[index] > 0 && !r->request->beams)
+            return error_set(err, STATUS_INTERNAL, "request %d sequence %d is in a step, and its token is pending",
+                             r->number, index);
+    }
+    const struct drawn drawn = count_drawn(m);
+    const int32_t leaving = count_leaving(m), running = m->config.limits.max_num_seqs - free_places(m) + leaving;
+    if (m->num_given > 0 || num_preempted > 0 || m->free_before < m->most_cost) return STATUS_OK;
+    if (drawn.before > part_of(m, running) || drawn.all > part_with_starts(m, leaving))
+        return error_set(err, STATUS_INTERNAL, "a step draws tokens for %d sequences, %d of which ran before, of %d",
+                         drawn.all, drawn.before, running);
+    return STATUS_OK;
+}
+
 /* The most blocks with which the request can start: without hits. */
 static int32_t most_to_start(const struct scheduler_model *m, const struct model_request *r)
 {
@@ -208,6 +302,7 @@ static enum status check_need(const struct scheduler_model *m, struct error *err
 {
     const struct moves moves = count_moves(m);
     if (moves.preempted != 1 || moves.failed > 0) return STATUS_OK; /* what failed had to make room first */
+    if (is_dealt(m)) return STATUS_OK;                              /* so had those that the step leaves out */
     for (int32_t g = 0; g < m->config.limits.num_groups; g++)
         if (m->config.limits.windows[g] > 0) return STATUS_OK; /* blocks became free when the step had gone on */
     for (int32_t i = 0; i < m->num_live; i++) {
@@ -256,6 +351,7 @@ static enum status check_nobody_waits(struct scheduler_model *m, struct error *e
     const int32_t spare = free_blocks(m) - m->watermark, places = free_places(m);
     const struct model_request *r = next_to_start(m);
     if (!r || budget <= 0 || count_moves(m).preempted > 0) return STATUS_OK;
+    if (is_dealt(m) && count_drawn(m).all >= part_with_starts(m, 0)) return STATUS_OK;
     if (model_place(r->request) == PLACE_SWAPPED) {
         if (model_beams_are_due(r) || (m->config.first_namespace_len > 0 && r->request->cache_namespace == 0))
             return STATUS_OK;
@@ -282,13 +378,15 @@ static enum status check_nobody_is_passed_over(const struct scheduler_model *m, 
     const int32_t most = r->request->cache_namespace == 0 ? m->config.first_namespace_len : 0;
     for (int32_t i = 0; i < r->request->num_sequences; i++) {
         const struct sequence *seq = &r->request->sequences[i];
-        const int32_t known = seq->num_tokens + seq->num_pending;
+        const int32_t known = seq->num_tokens + (is_dealt(m) ? 0 : seq->num_pending);
         const int32_t left = (most > 0 && known > most ? most : known) - seq->num_computed;
         if (seq->status != SEQUENCE_RUNNING || left <= 0 || model_is_admitted(schedule, seq)) continue;
         if ((r->request->beams && (r->sampled[i] || seq->num_pending > 0)) || model_awaits_its_end(seq)) continue;
         bool in_batch = false;
         for (int32_t k = 0; k < m->batch.num_seqs; k++)
             in_batch = in_batch || m->batch.state_indices[k] == seq->state_index;
+        const int32_t running = m->config.limits.max_num_seqs - free_places(m) - count_started(m).stayed;
+        if (is_dealt(m) && count_drawn(m).before >= part_of(m, running)) continue;
         if (in_batch || budget <= 0 || (!m->config.enable_chunked_prefill && left > budget)) continue;
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d has %d tokens to compute and is passed over",
                          r->number, i, left);
@@ -327,6 +425,7 @@ enum status model_check_policy(struct scheduler_model *m, const struct schedule 
     for (int32_t i = 0; i < m->num_live && status == STATUS_OK; i++) status = check_places(m, m->live[i], err);
     if (status == STATUS_OK) status = check_nobody_waits(m, err);
     const bool preempted = count_moves(m).preempted > 0;
+    if (status == STATUS_OK) status = check_deal(m, preempted, err);
     for (int32_t i = 0; i < m->num_live && status == STATUS_OK && !preempted; i++)
         status = check_nobody_is_passed_over(m, schedule, m->live[i], err);
     if (status == STATUS_OK && result == SCHEDULE_EMPTY && scheduler_in_flight(m->scheduler) == 0)

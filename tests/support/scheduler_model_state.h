@@ -192,4 +192,10 @@ int64_t model_num_evictions(const struct scheduler_model *m);
 
 enum status model_check_policy(struct scheduler_model *m, const struct schedule *schedule, struct error *err);
 
+/* The most steps that can be in flight. */
+static inline int32_t model_most_steps(const struct scheduler_model *m)
+{
+    return m->config.num_batches > 1 ? m->config.num_batches : 2;
+}
+
 #endif

@@ -104,6 +104,7 @@ enum status slot_device_init(struct slot_device *d, const struct scheduler_confi
                               .num_blocks = config->num_blocks,
                               .num_host_blocks = config->num_host_blocks,
                               .num_host_slots = config->num_host_slots,
+                              .num_batches = config->num_batches,
                               .first_namespace_len = config->first_namespace_len,
                               .namespace_position_shift = config->namespace_position_shift,
                               .step = 1};
@@ -300,6 +301,8 @@ static enum status resolve(struct slot_device *d, const struct batch *b, struct 
         if (id < 0 && draft >= 0 && draft < b->num_drafts) {
             id = d->drafts[d->num_submitted % SLOT_DEVICE_STEPS][draft];
         } else if (id < 0) {
+            if (d->num_batches > 1)
+                return error_set(err, STATUS_INTERNAL, "token %d is not known yet, and its stage is another", i);
             if (last < d->num_collected || sample >= d->num_sampled[last % SLOT_DEVICE_STEPS])
                 return error_set(err, STATUS_INTERNAL, "token %d names sample %d of a step that is not in flight", i,
                                  sample);
@@ -600,8 +603,9 @@ static struct sample_output target_output(const struct slot_targets *t, const st
 
 enum status slot_device_submit(struct slot_device *d, const struct batch *b, struct error *err)
 {
-    if (d->num_submitted - d->num_collected == SLOT_DEVICE_STEPS)
-        return error_set(err, STATUS_INTERNAL, "more than %d steps in flight", SLOT_DEVICE_STEPS);
+    const int32_t most = d->num_batches > 1 ? d->num_batches : 2;
+    if (d->num_submitted - d->num_collected == most)
+        return error_set(err, STATUS_INTERNAL, "more than %d steps in flight", most);
     enum status status = check_shape(d, b, err);
     if (status == STATUS_OK) status = resolve(d, b, err);
     if (status == STATUS_OK) status = make_runs(d, b, err);

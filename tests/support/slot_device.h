@@ -58,12 +58,13 @@ struct state {
     uint64_t context;   /* contexts[num_tokens] of the sequence */
 };
 
-#define SLOT_DEVICE_STEPS 2 /* in flight at most */
-#define SLOT_DEVICE_TOPS 4  /* most num_target_tops */
+#define SLOT_DEVICE_STEPS SCHEDULER_MAX_STEPS /* in flight at most */
+#define SLOT_DEVICE_TOPS 4                    /* most num_target_tops */
 
 struct slot_device {
     struct batch_limits limits;
     int32_t num_blocks, num_host_blocks, num_host_slots, first_namespace_len, namespace_position_shift;
+    int32_t num_batches;
     int32_t stride;                /* places of a block: the tokens of the largest */
     struct slot *slots;            /* [blocks * stride] host blocks last */
     int64_t *written_in;           /* [blocks * stride] the step that wrote a slot last */

@@ -83,7 +83,8 @@ static enum status connect(struct backend *const *ranks, struct cuda_group *g, s
     for (int i = 0; i < g->num_ranks && status == STATUS_OK; i++) {
         cuda_set_device(ranks[i]);
         if (!cuda_load_all_reduce(ranks[i]) || !cuda_load_all_gather(ranks[i]) ||
-            !cuda_load_all_reduce_add_norm(ranks[i]))
+            !cuda_load_all_reduce_add_norm(ranks[i]) || !cuda_load_all_norm(ranks[i]) ||
+            !cuda_load_gather_columns(ranks[i]))
             status = ranks[i]->stream_synchronize(ranks[i], NULL, err);
     }
     return status;

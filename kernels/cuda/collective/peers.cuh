@@ -206,5 +206,7 @@ static inline int64_t cuda_most_in_words(const struct cuda_state *s)
 bool cuda_load_all_reduce(struct backend *b);
 bool cuda_load_all_gather(struct backend *b);
 bool cuda_load_all_reduce_add_norm(struct backend *b);
+bool cuda_load_all_norm(struct backend *b);
+bool cuda_load_gather_columns(struct backend *b);
 
 #endif

@@ -31,7 +31,7 @@ template <class T, int N> static __device__ __forceinline__ piece<T, N> &piece_a
 }
 
 /* out[row] = x[tokens[row]], times the row's weight if there are weights first. Grid: x the row, y the part of its
- * elements. */
+ * elements. A token -1 is behind the plan's rows, here and below. */
 template <class T, int N>
 static __global__ void __launch_bounds__(MAX_THREADS)
     gather_kernel(T *out, const T *x, const expert_plan plan, int pieces, int top_k, bool weights_first)
@@ -40,7 +40,9 @@ static __global__ void __launch_bounds__(MAX_THREADS)
     let_next_start();
     wait_for_previous();
     if (i >= pieces) return;
-    piece<T, N> values = piece_at<T, N>(x, (int64_t)plan.tokens[row] * pieces + i);
+    const int token = plan.tokens[row];
+    if (token < 0) return;
+    piece<T, N> values = piece_at<T, N>(x, (int64_t)token * pieces + i);
     if (weights_first) {
         const float weight = weight_of_row(plan, row, top_k);
 #pragma unroll
@@ -61,6 +63,7 @@ static __global__ void __launch_bounds__(QUANTIZE_THREADS)
     let_next_start();
     wait_for_previous();
     const int64_t from = plan.tokens ? plan.tokens[row] : row;
+    if (from < 0) return;
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
         if ((int)(threadIdx.x + k * blockDim.x) < pieces)
@@ -88,8 +91,9 @@ static __global__ void __launch_bounds__(QUANTIZE_THREADS)
     uint32_t largest = 0; /* as an integer, so that it is NaN if there is one */
     let_next_start();
     wait_for_previous();
+    const int64_t from = plan.tokens ? plan.tokens[row] : row;
+    if (from < 0) return;
     if (i < pieces) {
-        const int64_t from = plan.tokens ? plan.tokens[row] : row;
         const float weight = weights_first ? weight_of_row(plan, row, top_k) : 1.0f;
         const piece<T, SPLIT_PIECE> p = ((const piece<T, SPLIT_PIECE> *)x)[from * pieces + i];
 #pragma unroll
@@ -169,7 +173,8 @@ static __global__ void __launch_bounds__(MAX_THREADS) add_rows_kernel(const __gr
 #pragma unroll
         for (int r = 0; r < AT_ONCE; r++) {
             const int64_t from = __shfl_sync(~0u, own_row, min(j + r, call.top_k - 1));
-            rows[r] = piece_at<T, N>((const T *)call.rows, from * call.pieces + at);
+            rows[r] = piece<T, N>{};
+            if (from >= 0) rows[r] = piece_at<T, N>((const T *)call.rows, from * call.pieces + at);
         }
 #pragma unroll
         for (int r = 0; r < AT_ONCE; r++) {
@@ -284,8 +289,7 @@ static void gate(struct backend *b, const struct experts_gate_up_args *args)
 
 /* Rows of `in` by the matrices of their experts. */
 static struct linear_args linear_of_rows(void *out, const void *in, const struct weight *w,
-                                         const struct expert_plan *plan, int32_t num_experts, int32_t num_rows,
-                                         enum dtype dtype)
+                                         const struct row_segments &segments, int32_t num_rows, enum dtype dtype)
 {
     struct linear_args args = {};
     args.out = out;
@@ -296,7 +300,7 @@ static struct linear_args linear_of_rows(void *out, const void *in, const struct
     args.dtype = dtype;
     args.num_tokens = num_rows;
     args.weight = w;
-    args.segments = {plan->starts, num_experts};
+    args.segments = segments;
     return args;
 }
 
@@ -341,8 +345,8 @@ void cuda_experts_gate_up(struct backend *b, const struct experts_gate_up_args *
     const struct weight *w = args->gate_up.weights;
     const int32_t rows = args->num_tokens * args->top_k;
     if (rows <= 0 || few_experts_gate_up(b, args) || few_experts_mma_gate_up(b, args)) return;
-    struct linear_args linear =
-        linear_of_rows(args->out, args->scratch, w, &args->plan, args->num_experts, rows, args->dtype);
+    const struct row_segments segments = {args->plan.starts, args->num_experts, args->all_experts};
+    struct linear_args linear = linear_of_rows(args->out, args->scratch, w, segments, rows, args->dtype);
     linear.out_stride = args->size;
     if (gate_up_of_rows(b, args, &linear)) return;
     const struct matmul_device device = matmul_device_of(b);
@@ -353,7 +357,7 @@ void cuda_experts_gate_up(struct backend *b, const struct experts_gate_up_args *
         matmul_run(b, "experts_gate_up", kernel, &q.matmul);
         return;
     }
-    linear = linear_of_rows(args->scratch, args->x, w, &args->plan, args->num_experts, rows, args->dtype);
+    linear = linear_of_rows(args->scratch, args->x, w, segments, rows, args->dtype);
     linear_mixed_rows(b, &linear, args->plan.tokens);
     gate(b, args);
 }
@@ -364,8 +368,8 @@ static void multiply_rows(struct backend *b, const struct experts_down_args *arg
 {
     const struct weight *w = args->down.weights;
     const int32_t num_rows = args->num_tokens * args->top_k;
-    struct linear_args linear =
-        linear_of_rows(args->scratch, args->x, w, &args->plan, args->num_experts, num_rows, args->dtype);
+    const struct row_segments segments = {args->plan.starts, args->num_experts, args->all_experts};
+    struct linear_args linear = linear_of_rows(args->scratch, args->x, w, segments, num_rows, args->dtype);
     const int64_t bytes = num_rows * w->out_features * dtype_size(args->dtype);
     float *const scales = (float *)((uint8_t *)args->scratch + bytes);
     struct row_places to = places_of_blocks(args->x, args->size, args->dtype);

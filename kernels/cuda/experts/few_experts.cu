@@ -113,7 +113,7 @@ struct down_call {
     bool weights_first;
 };
 
-/* What lane j < top_k has of the token's expert j. */
+/* What lane j < top_k has of the token's expert j. row -1: that is not here. */
 struct token_expert {
     int row, expert;
     float weight;
@@ -153,7 +153,7 @@ static __device__ __forceinline__ float multiply_experts(const down_call &call, 
         for (int k = 0; k < AT_ONCE; k++) {
             const int j = min((first + k) / steps, call.top_k - 1), i = (first + k) % steps * STEP + lane * PIECE;
             const int expert = __shfl_sync(~0u, own.expert, j), row = __shfl_sync(~0u, own.row, j);
-            const bool there = first + k < pieces && i < call.size;
+            const bool there = first + k < pieces && i < call.size && row >= 0;
             weights[k] = __shfl_sync(~0u, own.weight, j);
             w[k] = x[k] = uint4{};
             if (!there) continue;
@@ -174,7 +174,7 @@ template <class T>
 static __device__ __forceinline__ float bias_of_experts(const down_call &call, const token_expert &own, int feature)
 {
     const T *bias = (const T *)call.bias;
-    const bool there = bias && (int)(threadIdx.x % 32) < call.top_k;
+    const bool there = bias && (int)(threadIdx.x % 32) < call.top_k && own.row >= 0;
     return there ? own.weight * to_float(bias[(int64_t)own.expert * call.out_features + feature]) : 0.0f;
 }
 

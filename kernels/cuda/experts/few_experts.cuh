@@ -13,7 +13,8 @@ enum {
     FEW_EXPERTS_MAX_TOP_K = 16
 };
 
-/* Rows first .. first + count - 1 of the plan, which have the same expert. count 0: another warp has them. */
+/* Rows first .. first + count - 1 of the plan, which have the same expert. count 0: another warp has them, or the plan
+ * has fewer rows. */
 struct expert_rows {
     int expert, first, count;
 };
@@ -39,14 +40,15 @@ static __device__ __forceinline__ expert_rows rows_led_by(const int32_t *starts,
     before = __reduce_add_sync(~0u, before);
     begin = __reduce_max_sync(~0u, begin);
     end = __reduce_min_sync(~0u, end);
-    return {before - 1, row, (row - begin) % MOST == 0 ? min(MOST, end - row) : 0};
+    return {before - 1, row, before <= num_experts && (row - begin) % MOST == 0 ? min(MOST, end - row) : 0};
 }
 
-/* The weight of a row of the plan. */
+/* The weight of a row of the plan; of what is behind its rows, 0. */
 static __device__ __forceinline__ float weight_of_row(const expert_plan &plan, int row, int top_k)
 {
     const int64_t first = (int64_t)plan.tokens[row] * top_k;
     int i = 0;
+    if (first < 0) return 0;
     while (i < top_k - 1 && plan.rows[first + i] != row) i++;
     return plan.weights[first + i];
 }

@@ -554,7 +554,7 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<F>)
     let_next_start();
     wait_for_previous();
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
-        const int token = call.to.plan.tokens[min(item / groups + i, call.num_rows - 1)];
+        const int token = max(call.to.plan.tokens[min(item / groups + i, call.num_rows - 1)], 0);
         const expert_rows rows = rows_led_by<ROWS>(call.to.plan.starts, call.num_experts, item / groups);
         if (rows.count == 0) continue;
         const int feature = item % groups * FEATURES + warp / PARTS * (TILE / 2) + i,
@@ -639,6 +639,7 @@ static __device__ __forceinline__ void add_rows(const down_call &call, const pla
     float sum = to_float(base.x) * base.gate;
     for (int k = token * call.top_k; k < (token + 1) * call.top_k; k++) {
         float of_row = 0;
+        if (plan.rows[k] < 0) continue;
         for (int share = 0; share < call.shares; share++)
             of_row += sums[(share * num_rows + plan.rows[k]) * call.features + column];
         sum += plan.weights[k] * of_row;

@@ -24,6 +24,12 @@ enum {
     ROUTE_AT_ONCE = 8 /* experts that a lane has under way */
 };
 
+/* router_num_own on the device. */
+static __device__ __forceinline__ int num_own_of(const router_params &router)
+{
+    return router.num_own > 0 ? router.num_own : router.num_experts;
+}
+
 /* Ordered as the numbers are, above 0; NaN is -infinity, and -0 is 0. */
 static __device__ __forceinline__ uint32_t key_of(float x)
 {
@@ -279,21 +285,27 @@ static __device__ __forceinline__ void sum_counts(const uint32_t *masks, int32_t
 }
 
 /* Words of shared memory that route_few needs: masks [num_experts], starts [num_experts + 1], the sums of warps, the
- * experts of tokens [num_tokens, top_k], and `room` tokens. */
+ * experts of tokens [num_tokens, top_k], and `room` tokens. Of masks and starts those of experts that are here are
+ * used.
+ */
 static __host__ __device__ __forceinline__ int route_few_words(const route_experts_args &args, int room)
 {
     const router_params &r = args.router;
     return 2 * r.num_experts + 1 + ROUTE_MAX_WARPS + args.num_tokens * r.top_k + routed_token_words(r, room);
 }
 
-/* By block 0 of a cluster, if there is one, once all have chosen: copies what the others chose, and sets the masks. */
+/* By block 0 of a cluster, if there is one, once all have chosen: copies what the others chose, counted from the first
+ * expert that is here, and sets the masks. */
 static __device__ __forceinline__ void collect_chosen(const route_experts_args &args, int32_t *chosen, uint32_t *masks)
 {
     const int blocks = cluster_size(), count = args.num_tokens, top_k = args.router.top_k;
+    const int num_own = num_own_of(args.router);
     for (int i = threadIdx.x; i < count * top_k; i += blockDim.x) {
         const int token = i / top_k, rank = ((token + 1) * blocks - 1) / count;
-        if (rank > 0) chosen[i] = __float_as_int(cluster_load(cluster_address(chosen + i, rank)));
-        atomicOr(&masks[chosen[i]], 1u << token);
+        int expert = rank > 0 ? __float_as_int(cluster_load(cluster_address(chosen + i, rank))) : chosen[i];
+        expert -= args.router.first_own;
+        if ((unsigned)expert < (unsigned)num_own) atomicOr(&masks[expert], 1u << token);
+        chosen[i] = expert;
     }
 }
 
@@ -302,7 +314,7 @@ static __device__ __forceinline__ void collect_chosen(const route_experts_args &
 static __device__ __forceinline__ void route_few(const route_experts_args &args, uint32_t *shared, int room)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = cluster_rank(), blocks = cluster_size();
-    const int experts = args.router.num_experts, top_k = args.router.top_k;
+    const int experts = args.router.num_experts, num_own = num_own_of(args.router), top_k = args.router.top_k;
     const int begin = args.num_tokens * rank / blocks, end = args.num_tokens * (rank + 1) / blocks;
     uint32_t *masks = shared;
     int32_t *starts = (int32_t *)(masks + experts), *of_warps = starts + experts + 1;
@@ -325,13 +337,16 @@ static __device__ __forceinline__ void route_few(const route_experts_args &args,
     __syncthreads();
     if (blocks > 1) cluster_arrive(), cluster_wait(); /* nobody reads another block's shared memory any more */
     if (rank > 0) return;
-    sum_counts(masks, starts, of_warps, experts);
+    sum_counts(masks, starts, of_warps, num_own);
     __syncthreads();
-    for (int e = threadIdx.x; e <= experts; e += blockDim.x) args.plan.starts[e] = starts[e];
+    for (int e = threadIdx.x; e <= num_own; e += blockDim.x) args.plan.starts[e] = starts[e];
     for (int i = threadIdx.x; i < args.num_tokens * top_k; i += blockDim.x) {
-        const int token = i / top_k, row = starts[chosen[i]] + __popc(masks[chosen[i]] & ((1u << token) - 1));
+        const bool is_own = (unsigned)chosen[i] < (unsigned)num_own;
+        const int token = i / top_k, own = is_own ? chosen[i] : 0;
+        const int row = is_own ? starts[own] + __popc(masks[own] & ((1u << token) - 1)) : -1;
         args.plan.rows[i] = row;
-        args.plan.tokens[row] = token;
+        if (is_own) args.plan.tokens[row] = token;
+        if (i >= starts[num_own]) args.plan.tokens[i] = -1;
     }
 }
 

@@ -56,7 +56,7 @@ static inline int64_t matmul_weight_rows(const struct matmul *m)
 /* The tokens that are multiplied by a weight: all of them, or those of a segment on the average, rounded up. */
 static inline int32_t matmul_weight_tokens(const struct matmul *m)
 {
-    const int32_t count = m->segments.count;
+    const int32_t count = m->segments.all > 0 ? m->segments.all : m->segments.count;
     return count > 0 ? m->num_tokens / count + (m->num_tokens % count > 0) : m->num_tokens;
 }
 

@@ -316,7 +316,7 @@ static __device__ __forceinline__ void write_result(const struct decode_call &ca
         if (writes) ((T *)call.args.out)[element] = from_float<T>(x);
         return;
     }
-    const float gate = writes ? gate_factor<T>(norm, to_float(raw_gate)) : 1;
+    const float gate = writes ? gate_factor<T>(norm.sigmoid, to_float(raw_gate)) : 1;
     if (norm.gate_first) x *= gate;
     if (norm.gain) {
         const float sum = sum_slices(block_sum(x * x, &shared.sums), call.cluster, &shared.slice_sums[token % 2]);

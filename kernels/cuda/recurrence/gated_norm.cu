@@ -35,7 +35,7 @@ static __device__ __forceinline__ void norm_input(float (&out)[N], const piece<T
 #pragma unroll
     for (int j = 0; j < N; j++) {
         out[j] = to_float(x.values[j]);
-        if (args.gate_first) out[j] *= gate_factor<T>(args, to_float(gate.values[j]));
+        if (args.gate_first) out[j] *= gate_factor<T>(args.sigmoid, to_float(gate.values[j]));
     }
 }
 
@@ -61,7 +61,8 @@ static __device__ __forceinline__ piece<T, N> norm_output(float (&x)[N], const p
             x[j] *= factor * gains[j];
             if (args.round_norm) x[j] = to_float(from_float<T>(x[j]));
         }
-        out.values[j] = from_float<T>(args.gate_first ? x[j] : x[j] * gate_factor<T>(args, to_float(gate.values[j])));
+        out.values[j] =
+            from_float<T>(args.gate_first ? x[j] : x[j] * gate_factor<T>(args.sigmoid, to_float(gate.values[j])));
     }
     return out;
 }

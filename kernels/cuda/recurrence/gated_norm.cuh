@@ -4,10 +4,10 @@
 
 #include "kernels/cuda/recurrence/batch.cuh"
 
-template <class T> static __device__ __forceinline__ float gate_factor(const struct gated_norm_args &args, float gate)
+template <class T> static __device__ __forceinline__ float gate_factor(bool is_sigmoid, float gate)
 {
     const float sigmoid = 1 / (1 + exponential<T>(-gate));
-    return args.sigmoid ? sigmoid : gate * sigmoid;
+    return is_sigmoid ? sigmoid : gate * sigmoid;
 }
 
 #endif
