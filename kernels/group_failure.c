@@ -10,6 +10,7 @@
 enum { MAX_LISTENERS = 2 * COLLECTIVE_MAX_RANKS };
 
 struct group_failure {
+    atomic_int keepers;
     atomic_bool failed; /* set after the rest */
     pthread_mutex_t lock;
     enum status status;
@@ -23,13 +24,20 @@ struct group_failure {
 struct group_failure *group_failure_create(void)
 {
     struct group_failure *f = calloc(1, sizeof *f);
-    if (f) pthread_mutex_init(&f->lock, NULL);
+    if (!f) return NULL;
+    atomic_init(&f->keepers, 1);
+    pthread_mutex_init(&f->lock, NULL);
     return f;
+}
+
+void group_failure_keep(struct group_failure *f)
+{
+    if (f) atomic_fetch_add(&f->keepers, 1);
 }
 
 void group_failure_free(struct group_failure *f)
 {
-    if (!f) return;
+    if (!f || atomic_fetch_sub(&f->keepers, 1) > 1) return;
     pthread_mutex_destroy(&f->lock);
     free(f);
 }

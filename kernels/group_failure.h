@@ -16,7 +16,9 @@ extern "C" {
 struct group_failure;
 
 struct group_failure *group_failure_create(void); /* NULL: out of memory */
-void group_failure_free(struct group_failure *f); /* NULL is allowed; no backend refers to it any more */
+/* Whoever keeps one calls free, too; the last call frees it. NULL is allowed. */
+void group_failure_keep(struct group_failure *f);
+void group_failure_free(struct group_failure *f);
 
 /* Records the first failure; later ones change nothing. */
 void group_fail(struct group_failure *f, enum status status, const char *sentence);

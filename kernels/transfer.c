@@ -3,6 +3,9 @@
 #include <stdlib.h>
 
 #include "base/spin.h"
+#include "kernels/group_failure.h"
+
+static const double SLEEP_SECONDS = 0.1; /* until a rank looks whether the group has failed */
 
 struct post {
     const void *x; /* NULL: nothing comes */
@@ -39,13 +42,14 @@ static void put(struct link *l, struct post post)
     if (atomic_load(&l->asleep) > 0) futex_wake(&l->sent, FUTEX_ALL);
 }
 
-static struct post take(struct link *l)
+static struct post take(struct link *l, const struct group_failure *failure)
 {
     struct spin s = {0};
     while (atomic_load(&l->sent) == l->received) {
+        if (group_has_failed(failure)) return (struct post){NULL, NULL};
         if (spin(&s)) continue;
         atomic_fetch_add(&l->asleep, 1);
-        futex_wait(&l->sent, l->received);
+        futex_wait_for(&l->sent, l->received, SLEEP_SECONDS);
         atomic_fetch_sub(&l->asleep, 1);
     }
     return l->posts[l->received++ % TRANSFER_MAX_AHEAD];
@@ -62,7 +66,7 @@ static void send(struct backend *b, const struct transfer_args *args)
 static bool receive(struct backend *b, const struct transfer_args *args)
 {
     const struct transfer_end *end = b->transfer_end;
-    const struct post post = take(&end->all->links[args->peer][end->rank]);
+    const struct post post = take(&end->all->links[args->peer][end->rank], b->failure);
     if (!post.x) return false;
     b->event_wait(b, post.made, NULL);
     b->copy(b, args->x, post.x, args->bytes, NULL);

@@ -415,30 +415,26 @@ static enum status allocate_head(struct decoder *d, struct arena *arena, int64_t
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
 }
 
-static bool is_ordered(const struct decoder *d, int32_t layer, enum tensor_role role, const struct weight *w)
+/* A plan has no weights, of which a file may have an order that its scheme does not speak of. */
+static bool is_ordered(const struct decoder *d, int32_t layer, enum tensor_role role)
 {
     const struct model_spec *c = d->spec;
-    return c->schemes[c->layers[layer].schemes[role]].ordered || w->input_order;
+    if (c->schemes[c->layers[layer].schemes[role]].ordered) return true;
+    if (!d->weights->layers) return false;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    return (role == TENSOR_O ? &w->o : role == TENSOR_MIX_O ? &w->recurrent.o : &w->down)->input_order;
 }
 
 /* What gather_columns needs (layers/residual.c). */
 static enum status allocate_ordered(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
 {
-    int64_t size = 0, total = 0;
-    for (int32_t i = 0; i < d->spec->num_layers && d->spec->whole; i++) {
-        const struct layer_weights *w = &d->weights->layers[i];
-        const struct {
-            enum tensor_role role;
-            const struct weight *weight;
-        } shares[] = {{TENSOR_O, &w->o}, {TENSOR_MIX_O, &w->recurrent.o}, {TENSOR_DOWN, &w->down}};
-        for (int k = 0; k < 3; k++) {
-            if (!is_ordered(d, i, shares[k].role, shares[k].weight)) continue;
-            cover(&size, shares[k].weight->in_features);
-            cover(&total, shard_columns(d->spec, i, shares[k].role).total);
-        }
-    }
+    static const enum tensor_role shares[] = {TENSOR_O, TENSOR_MIX_O, TENSOR_DOWN};
+    int64_t total = 0;
+    for (int32_t i = 0; i < d->spec->num_layers && d->spec->whole; i++)
+        for (int k = 0; k < 3; k++)
+            if (is_ordered(d, i, shares[k])) cover(&total, shard_columns(d->spec, i, shares[k]).total);
     const struct arena_request requests[] = {
-        {PURPOSE_ACTIVATIONS, num_tokens * size, dtype_size(d->dtype), &d->act.ordered},
+        {PURPOSE_ACTIVATIONS, num_tokens * total, dtype_size(d->dtype), &d->act.ordered},
         {PURPOSE_ACTIVATIONS, num_tokens * total, sizeof(float), &d->act.all_inputs},
     };
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);

@@ -66,8 +66,8 @@ struct activations {
     void *per_layer;   /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
     void *quantized;   /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
     float *logits;     /* [E, vocab_size], of the last stage */
-    /* Where ranks have the columns of o or down, in an order, between them: [T, in_features] dtype, and the inputs of
-     * all ranks, [T, in_features of all]; else NULL */
+    /* Where ranks have the columns of o or down, in an order, between them: room for a rank's, [T, in_features of all]
+     * dtype, and the inputs of all ranks, [T, in_features of all]; else NULL */
     void *ordered;
     float *all_inputs;
     /* Of a head, else NULL: what q, k and v of layer 0, or head_projection, read of T tokens; and, with maps_ids, the

@@ -6,7 +6,9 @@
 
 #include "base/host_memory.h"
 #include "base/pool.h"
+#include "kernels/group_failure.h"
 #include "model/device_weights.h"
+#include "model/nodes/calls.h"
 #include "model/stage.h"
 
 static int64_t rope_table_bytes(const struct model *m, int32_t rope)
@@ -263,29 +265,75 @@ static enum status allocate(struct model *m, struct model_weights *weights, stru
 }
 
 /* The ranks of a stage compute together; one in a stage sends to one in the next. */
-static enum status open_groups(const struct model_rank *ranks, int32_t num_ranks, struct error *err)
+static enum status open_stages(struct backend *const *backends, int32_t num_ranks, int32_t of_stage, struct error *err)
 {
-    struct backend *backends[COLLECTIVE_MAX_RANKS] = {NULL};
-    const int32_t of_stage = ranks[0].spec->all_stages ? stage_num_ranks(ranks[0].spec) : num_ranks;
     enum status status = STATUS_OK;
-    for (int32_t r = 0; r < num_ranks; r++) backends[r] = ranks[r].backend;
     for (int32_t r = 0; r < num_ranks && status == STATUS_OK; r += of_stage)
         status = backend_group_open(backends + r, of_stage, err);
     return status == STATUS_OK && of_stage < num_ranks ? backend_transfers_open(backends, num_ranks, err) : status;
+}
+
+static enum status join_nodes(struct backend *const *backends, int32_t num_ranks, struct nodes *nodes,
+                              struct error *err)
+{
+    const struct group_nodes group = nodes_group(nodes);
+    struct error why;
+    const enum status status = backend_group_join(backends, num_ranks, &group, &why);
+    if (status == STATUS_OK) return STATUS_OK;
+    group_fail(nodes_failure(nodes), status, why.text); /* others may be waiting in there */
+    return group_failure_get(nodes_failure(nodes), err);
+}
+
+/* *failure is made where there are several ranks, unless the nodes have one. */
+static enum status open_groups(const struct model_rank *ranks, int32_t num_ranks, struct nodes *nodes,
+                               struct group_failure **failure, struct error *err)
+{
+    struct backend *backends[COLLECTIVE_MAX_RANKS] = {NULL};
+    const int32_t of_stage = ranks[0].spec->all_stages ? stage_num_ranks(ranks[0].spec) : num_ranks;
+    if (num_ranks > 1 && !nodes && !(*failure = group_failure_create()))
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a group of ranks");
+    for (int32_t r = 0; r < num_ranks; r++) {
+        backends[r] = ranks[r].backend;
+        backends[r]->failure = nodes ? nodes_failure(nodes) : *failure;
+    }
+    return nodes ? join_nodes(backends, num_ranks, nodes, err) : open_stages(backends, num_ranks, of_stage, err);
+}
+
+/* Has the other nodes create their part. */
+static enum status create_elsewhere(const struct backend *b, const struct model_options *options, struct error *err)
+{
+    struct node_create c = {.options = *options, .can_cancel = options->cancel != NULL};
+    if (!options->nodes || nodes_group(options->nodes).node != 0) return STATUS_OK;
+    if (!options->is_drafter) {
+        const enum status status = backend_group_make_id(b, c.id, err);
+        if (status != STATUS_OK) return status;
+        nodes_set_id(options->nodes, c.id);
+    }
+    c.options.nodes = NULL, c.options.cancel = NULL, c.options.host_backend = NULL;
+    c.options.drafter_spec = NULL, c.options.drafter_weights = NULL;
+    nodes_call(options->nodes, NODE_CREATE, options->is_drafter, &c, sizeof c);
+    return STATUS_OK;
 }
 
 /* The weights are found by the rank. */
 static enum status allocate_rank(struct model *m, void *ranks, struct error *err)
 {
     const struct model_rank *all = ranks;
-    return allocate(m, all[stage_rank(m->spec)].weights, err);
+    return allocate(m, all[stage_rank(m->spec) - stage_rank(all[0].spec)].weights, err);
 }
 
-enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks, const struct model_options *options,
-                               struct model **out, struct error *err)
+static void forget_failure(const struct model_rank *ranks, int32_t num_ranks, struct group_failure *failure)
+{
+    for (int32_t r = 0; r < num_ranks; r++) ranks[r].backend->failure = NULL;
+    group_failure_free(failure);
+}
+
+static enum status create(const struct model_rank *ranks, int32_t num_ranks, const struct model_options *options,
+                          struct model **out, struct error *err)
 {
     struct model *m = NULL;
-    enum status status = options->is_drafter ? STATUS_OK : open_groups(ranks, num_ranks, err);
+    struct group_failure *failure = NULL;
+    enum status status = options->is_drafter ? STATUS_OK : open_groups(ranks, num_ranks, options->nodes, &failure, err);
     *out = NULL;
     for (int32_t r = 0; r < num_ranks && status == STATUS_OK; r++) {
         struct model *one = malloc(sizeof *one);
@@ -303,10 +351,26 @@ enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks
     }
     if (status == STATUS_OK && num_ranks > 1) status = pool_open(num_ranks, &m->rank_threads, err);
     if (status == STATUS_OK) status = model_for_ranks(m, allocate_rank, (void *)ranks, err);
+    if (m)
+        m->failure = failure;
+    else if (failure)
+        forget_failure(ranks, num_ranks, failure);
     if (status == STATUS_OK)
         *out = m;
     else
         model_destroy(m);
+    return status;
+}
+
+enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks, const struct model_options *options,
+                               struct model **out, struct error *err)
+{
+    enum status status = create_elsewhere(ranks[0].backend, options, err);
+    if (status != STATUS_OK) return status;
+    status = nodes_answers(options->nodes, create(ranks, num_ranks, options, out, err), NULL, err);
+    if (status == STATUS_OK) return status;
+    model_destroy(*out);
+    *out = NULL;
     return status;
 }
 
@@ -324,20 +388,29 @@ static enum status allocate_cache(struct model *m, void *num_blocks, struct erro
 
 enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err)
 {
-    return model_for_ranks(m, allocate_cache, &num_blocks, err);
+    nodes_call(m->options.nodes, NODE_ALLOCATE_CACHE, m->options.is_drafter, &num_blocks, sizeof num_blocks);
+    return nodes_answers(m->options.nodes, model_for_ranks(m, allocate_cache, &num_blocks, err), NULL, err);
+}
+
+void model_release_cache(struct model *m)
+{
+    nodes_call(m->options.nodes, NODE_RELEASE_CACHE, m->options.is_drafter, NULL, 0);
+    arena_release(&m->arena, PURPOSE_KV_CACHE);
+    for (int32_t i = 0; i < m->num_others; i++) arena_release(&m->others[i]->arena, PURPOSE_KV_CACHE);
 }
 
 /* What host memory grows to: of several ranks, what all of them have. A piece of a stage may be larger than another's.
  */
 struct growth {
     int32_t limit;
+    int32_t first_rank; /* of this process */
     int32_t before[COLLECTIVE_MAX_RANKS], after[COLLECTIVE_MAX_RANKS];
 };
 
 static enum status grow_swap_space(struct model *m, void *growth, struct error *err)
 {
     struct growth *g = growth;
-    const int32_t rank = stage_rank(m->spec);
+    const int32_t rank = stage_rank(m->spec) - g->first_rank;
     g->before[rank] = m->swap.blocks.total;
     const enum status status = swap_space_grow(&m->swap, &m->arena, &m->cache, g->limit, err);
     g->after[rank] = m->swap.blocks.total;
@@ -347,7 +420,7 @@ static enum status grow_swap_space(struct model *m, void *growth, struct error *
 static enum status grow_host_slots(struct model *m, void *growth, struct error *err)
 {
     struct growth *g = growth;
-    const int32_t rank = stage_rank(m->spec);
+    const int32_t rank = stage_rank(m->spec) - g->first_rank;
     g->before[rank] = m->swap.slots.total;
     const enum status status = swap_space_grow_slots(&m->swap, &m->arena, &m->cache, &m->states, g->limit, err);
     g->after[rank] = m->swap.slots.total;
@@ -362,22 +435,24 @@ static int32_t least(const int32_t *counts, int32_t num_ranks)
     return smallest;
 }
 
-static enum status grow(struct model *m, rank_function *function, int32_t limit, int32_t *added, struct error *err)
+static enum status grow(struct model *m, rank_function *function, enum node_message message, int32_t limit,
+                        int32_t *added, struct error *err)
 {
-    struct growth growth = {.limit = limit};
+    struct growth growth = {.limit = limit, .first_rank = stage_rank(m->spec)};
+    nodes_call(m->options.nodes, message, m->options.is_drafter, &limit, sizeof limit);
     const enum status status = model_for_ranks(m, function, &growth, err);
     *added = least(growth.after, 1 + m->num_others) - least(growth.before, 1 + m->num_others);
-    return status;
+    return nodes_answers(m->options.nodes, status, added, err);
 }
 
 enum status model_grow_swap_space(struct model *m, int32_t limit, int32_t *added, struct error *err)
 {
-    return grow(m, grow_swap_space, limit, added, err);
+    return grow(m, grow_swap_space, NODE_GROW_BLOCKS, limit, added, err);
 }
 
 enum status model_grow_host_slots(struct model *m, int32_t limit, int32_t *added, struct error *err)
 {
-    return grow(m, grow_host_slots, limit, added, err);
+    return grow(m, grow_host_slots, NODE_GROW_SLOTS, limit, added, err);
 }
 
 /* One sequence of `tokens` tokens, none of them stored, attending to the null block. */
@@ -404,11 +479,19 @@ static enum status run_empty_step(struct model *m, int32_t tokens, struct batch 
     return status == STATUS_OK ? model_collect(m, &out, err) : status;
 }
 
-/* The host's experts compute nothing. */
-static void set_idle(struct model *m, bool idle)
+void model_set_idle(struct model *m, bool idle)
 {
-    m->decoder.host_experts.idle = idle;
-    for (int32_t i = 0; i < m->num_others; i++) m->others[i]->decoder.host_experts.idle = idle;
+    const int32_t number = idle;
+    nodes_call(m->options.nodes, NODE_SET_IDLE, m->options.is_drafter, &number, sizeof number);
+    for (int32_t r = 0; r <= m->num_others; r++) {
+        struct model *one = r == 0 ? m : m->others[r - 1];
+        one->decoder.host_experts.idle = idle;
+        if (m->num_others == 0 && !m->options.nodes) continue;
+        if (idle)
+            backend_group_pause(one->backend, &one->paused);
+        else
+            backend_group_resume(one->backend, &one->paused);
+    }
 }
 
 enum status model_warm_up(struct model *m, struct error *err)
@@ -419,7 +502,7 @@ enum status model_warm_up(struct model *m, struct error *err)
     if (longest > 256) longest = 256;
     struct batch batch;
     enum status status = batch_init(&batch, limits, err);
-    set_idle(m, true);
+    model_set_idle(m, true);
     if (status == STATUS_OK) status = model_allocate_cache(m, 0, err);
     if (status == STATUS_OK) {
         model_set_sampling_state(m, 0, &greedy, NULL, 0);
@@ -427,9 +510,8 @@ enum status model_warm_up(struct model *m, struct error *err)
         status = run_empty_step(m, 1, &batch, err);
     }
     if (status == STATUS_OK) status = run_empty_step(m, longest, &batch, err);
-    set_idle(m, false);
-    arena_release(&m->arena, PURPOSE_KV_CACHE);
-    for (int32_t i = 0; i < m->num_others; i++) arena_release(&m->others[i]->arena, PURPOSE_KV_CACHE);
+    model_set_idle(m, false);
+    model_release_cache(m);
     batch_free(&batch);
     return status;
 }
@@ -446,7 +528,8 @@ static enum status capture(struct model *m, void *context, struct error *err)
 
 enum status model_capture(struct model *m, struct error *err)
 {
-    return model_for_ranks(m, capture, NULL, err);
+    nodes_call(m->options.nodes, NODE_CAPTURE, m->options.is_drafter, NULL, 0);
+    return nodes_answers(m->options.nodes, model_for_ranks(m, capture, NULL, err), NULL, err);
 }
 
 static enum status wait_for_weights(struct model *m, void *context, struct error *err)
@@ -462,7 +545,8 @@ static enum status wait_for_weights(struct model *m, void *context, struct error
 
 enum status model_wait_for_weights(struct model *m, struct error *err)
 {
-    return model_for_ranks(m, wait_for_weights, NULL, err);
+    nodes_call(m->options.nodes, NODE_WAIT_FOR_WEIGHTS, m->options.is_drafter, NULL, 0);
+    return nodes_answers(m->options.nodes, model_for_ranks(m, wait_for_weights, NULL, err), NULL, err);
 }
 
 static void destroy(struct model *m)
@@ -482,12 +566,21 @@ static void destroy(struct model *m)
     free(m);
 }
 
+/* After a failure, what waits on a GPU for a rank that is not to come may never end, and to free what it uses would
+ * wait for it: the memory is left to the end of the process. */
 void model_destroy(struct model *m)
 {
     if (!m) return;
     pool_close(m->rank_threads);
-    for (int32_t i = 0; i < m->num_others; i++) destroy(m->others[i]);
+    if (m->backend->discrete && group_has_failed(m->backend->failure)) return;
+    struct group_failure *failure = m->failure;
+    for (int32_t i = 0; i < m->num_others; i++) {
+        if (failure) m->others[i]->backend->failure = NULL;
+        destroy(m->others[i]);
+    }
+    if (failure) m->backend->failure = NULL;
     destroy(m);
+    group_failure_free(failure);
 }
 
 static void attach(struct model *drafter, const struct model *target)
@@ -507,6 +600,7 @@ static void attach(struct model *drafter, const struct model *target)
 
 void model_attach(struct model *drafter, const struct model *target)
 {
+    nodes_call(target->options.nodes, NODE_ATTACH, 0, NULL, 0);
     attach(drafter, target);
     for (int32_t i = 0; i < drafter->num_others; i++) attach(drafter->others[i], target->others[i]);
 }

@@ -44,6 +44,7 @@ struct model_options {
     bool enforce_eager;           /* no graphs */
     struct backend *host_backend; /* the CPU's, where weights->host_expert_layers is above 0 and weights are copied;
                                      else not used. NULL in a plan: its workspace is not counted */
+    struct nodes *nodes; /* the processes that have ranks of it, too (model/nodes/nodes.h); NULL: this one has all */
     const volatile sig_atomic_t *cancel; /* not 0: a step without graphs ends between two operations; NULL: none does */
 };
 
@@ -74,9 +75,9 @@ struct model_rank {
     const struct model_spec *drafter_spec;
     const struct model_weights *drafter_weights;
 };
-/* model_create of ranks [num_ranks], whose backends become a group; a drafter's are those of its target, which was
- * created before. All other functions take such a model as any other: what they allocate and compute, they do on all
- * ranks, and samples are rank 0's. */
+/* model_create of ranks [num_ranks], with options->nodes those of this process, whose backends become a group; a
+ * drafter's are those of its target, which was created before. All other functions take such a model as any other: what
+ * they allocate and compute, they do on all ranks, and samples are rank 0's. */
 enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks, const struct model_options *options,
                                struct model **out, struct error *err);
 /* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */
@@ -88,6 +89,11 @@ enum status model_grow_host_slots(struct model *m, int32_t limit, int32_t *added
 /* Runs a decode and a prefill that store nothing, so that the device loads now what it loads on first use. Call it
  * before model_allocate_cache. */
 enum status model_warm_up(struct model *m, struct error *err);
+/* Until it is called with false, steps compute nothing but what the device does itself: the host's experts are left
+ * out, and ranks do nothing together. model_warm_up calls it. */
+void model_set_idle(struct model *m, bool idle);
+/* Frees the cache tensors. */
+void model_release_cache(struct model *m);
 /* Captures the graphs of decode steps, if the backend has graphs. Call it after model_allocate_cache. */
 enum status model_capture(struct model *m, struct error *err);
 /* Waits until the weights are on the device. Call it before the first step; warming up and capturing need no weights.

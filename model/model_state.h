@@ -2,6 +2,7 @@
 #ifndef QUIRE_MODEL_MODEL_STATE_H
 #define QUIRE_MODEL_MODEL_STATE_H
 
+#include "kernels/ranks.h"
 #include "model/decoder.h"
 #include "model/graphs.h"
 #include "model/inputs.h"
@@ -70,10 +71,13 @@ struct model {
     struct model *others[COLLECTIVE_MAX_RANKS - 1]; /* [num_others] */
     int32_t num_others;
     struct pool *rank_threads;
+    struct group_failure *failure;  /* of the ranks' backends, where it is the model's own */
+    struct group_operations paused; /* of this rank, while the model is idle */
 };
 
-/* Calls `function` for the model of each rank, of all at the same time, and waits for all of them. The first failure by
- * rank is reported. */
+/* Calls `function` for the model of each rank of this process, of all at the same time, and waits for all of them. A
+ * failure, but of memory, is that of the group (kernels/group_failure.h), so that no rank waits for one that is not to
+ * come. What failed first is reported; of memory the first by rank. */
 typedef enum status rank_function(struct model *m, void *context, struct error *err);
 enum status model_for_ranks(struct model *m, rank_function *function, void *context, struct error *err);
 

@@ -1,5 +1,6 @@
 /* A step of a model: submit and collect. */
 #include "model/model_state.h"
+#include "model/nodes/calls.h"
 #include "model/stage.h"
 
 static bool uses_history(const struct sampling_state *state)
@@ -25,6 +26,7 @@ static void set_sampling_state(struct model *m, int32_t state_index, const struc
 void model_set_sampling_state(struct model *m, int32_t state_index, const struct sampling_state *state,
                               const int32_t *tokens, int32_t num_tokens)
 {
+    nodes_call_set_sampling_state(m->options.nodes, state_index, state, tokens, num_tokens);
     set_sampling_state(m, state_index, state, tokens, num_tokens);
     for (int32_t i = 0; i < m->num_others; i++)
         set_sampling_state(m->others[i], state_index, state, tokens, num_tokens);
@@ -305,6 +307,7 @@ enum status model_submit(struct model *m, const struct batch *batch, struct erro
     const int64_t submitted = m->submitted;
     bool measures[COLLECTIVE_MAX_RANKS];
     for (int32_t r = 0; r <= m->num_others; r++) measures[r] = rank_of(m, r)->cache.measure_scales;
+    nodes_call_submit(m->options.nodes, m->options.is_drafter, batch);
     const enum status status = model_for_ranks(m, submit, (void *)batch, err);
     for (int32_t r = 0; r <= m->num_others && status == STATUS_CANCELLED; r++) {
         rank_of(m, r)->submitted = submitted;
@@ -337,6 +340,8 @@ static enum status collect(struct model *m, void *context, struct error *err)
 enum status model_collect(struct model *m, struct sample_output *out, struct error *err)
 {
     struct step_results *results = &sampler(m)->results[m->collected % m->options.max_in_flight];
+    /* The other nodes tell only of a failure: rank 0's samples are there when they have done their part of the step. */
+    nodes_call(m->options.nodes, NODE_COLLECT, m->options.is_drafter, NULL, 0);
     const enum status status = model_for_ranks(m, collect, NULL, err);
     if (status != STATUS_OK) return status;
     *out = output_of(&results->samples, results->num_samples, results->top_stride);
@@ -356,6 +361,8 @@ static void take_drafts(struct model *target, int32_t pass, const struct model *
 
 void model_take_drafts(struct model *target, int32_t pass, const struct model *drafter, int32_t num_samples)
 {
+    const int32_t numbers[] = {pass, num_samples};
+    nodes_call(target->options.nodes, NODE_TAKE_DRAFTS, 0, numbers, sizeof numbers);
     take_drafts(target, pass, drafter, num_samples);
     for (int32_t i = 0; i < target->num_others; i++)
         take_drafts(target->others[i], pass, drafter->others[i], num_samples);

@@ -20,7 +20,18 @@
 #include "kernels/ranks.h"
 #include "tests/support/must.h"
 
-enum { MAX_COUNT = 70000, GUARD = 64, COLUMNS = 37, STRIDE = 50, REPLAYS = 3, VOCAB = 991, LOGITS = 997, SAMPLES = 70 };
+enum {
+    MAX_COUNT = 70000,
+    MANY_TOKENS = 2100,
+    MANY_SIZE = 4096,
+    GUARD = 64,
+    COLUMNS = 37,
+    STRIDE = 50,
+    REPLAYS = 3,
+    VOCAB = 991,
+    LOGITS = 997,
+    SAMPLES = 70
+};
 
 /* Of the device: what sampling needs beside logits. */
 struct sampling {
@@ -31,13 +42,19 @@ struct sampling {
 struct rank {
     struct backend *b;
     int32_t number, num_ranks;
-    char *device; /* [MAX_COUNT + GUARD] float32, of the device */
+    char *device; /* [room_of] bytes of the device, and of the host */
     char *host, *expected;
     struct sampling *sampling;
     void *workspace;
     int64_t workspace_bytes;
     char wrong[160]; /* the first failure; "": none */
 };
+
+/* Of GPUs, whose fused operation has another way for many tokens, also for four matrices of these. */
+static int64_t room_of(const struct backend *b)
+{
+    return b->discrete ? (int64_t)4 * MANY_TOKENS * MANY_SIZE * 2 : (MAX_COUNT + GUARD) * (int64_t)sizeof(float);
+}
 
 struct ranks {
     int32_t count;
@@ -48,7 +65,7 @@ struct ranks {
 
 static bool prepare_memory(struct rank *r, struct error *err)
 {
-    const int64_t bytes = (MAX_COUNT + GUARD) * (int64_t)sizeof(float);
+    const int64_t bytes = room_of(r->b);
     r->host = malloc((size_t)bytes);
     r->expected = malloc((size_t)bytes);
     if (r->b->memory_alloc(r->b, MEMORY_DEVICE, bytes, (void **)&r->device, err) != STATUS_OK) return false;
@@ -92,7 +109,7 @@ static void close_ranks(struct ranks *ranks)
 {
     for (int32_t i = 0; i < ranks->count; i++) {
         struct rank *r = &ranks->of[i];
-        if (r->device) r->b->memory_free(r->b, MEMORY_DEVICE, r->device, (MAX_COUNT + GUARD) * (int64_t)sizeof(float));
+        if (r->device) r->b->memory_free(r->b, MEMORY_DEVICE, r->device, room_of(r->b));
         if (r->workspace) r->b->workspace_set(r->b, NULL, 0);
         if (r->workspace) r->b->memory_free(r->b, MEMORY_DEVICE, r->workspace, r->workspace_bytes);
         if (r->sampling) r->b->memory_free(r->b, MEMORY_DEVICE, r->sampling, sizeof *r->sampling);
@@ -424,49 +441,90 @@ static void all_say_what_rank_0_says(void **state)
 
 /* ---- all_reduce_add_norm ---- */
 
-/* Residual, x and out behind each other in the rank's memory: with one operation, and with the two that it replaces. */
+/* Residual, x, out and gains behind each other in the rank's memory: with one operation, and with the two that it
+ * replaces. group_size 0: the norm is written as it is; else in 8 bits, with scales behind all else. */
+struct fused_case {
+    int32_t size, tokens, group_size;
+};
+
+static void put_fused_inputs(struct rank *r, const struct fused_case *c, int call)
+{
+    const int64_t elements = (int64_t)c->size * c->tokens;
+    char *put_in = malloc((size_t)(8 * elements));
+    struct error err;
+    assert_non_null(put_in);
+    for (int64_t i = 0; i < 4 * elements; i++) /* only x differs */
+        dtype_store(put_in, DTYPE_BFLOAT16, i, input(i / elements == 1 ? r->number : 0, call, i));
+    r->b->copy(r->b, r->device, put_in, 8 * elements, NULL);
+    must(r->b->stream_synchronize(r->b, NULL, &err), &err);
+    free(put_in);
+}
+
+/* Element i of what the norm has written. */
+static float normed(const struct fused_case *c, const char *memory, int64_t i)
+{
+    const int64_t bytes = 2 * (int64_t)c->size * c->tokens, token = i / c->size, column = i % c->size;
+    if (c->group_size == 0) return dtype_load(memory + 2 * bytes, DTYPE_BFLOAT16, i);
+    const float *scales = (const float *)(memory + 4 * bytes);
+    return dtype_load(memory + 2 * bytes, DTYPE_FP8_E4M3, i) *
+           scales[column / c->group_size * quantized_rows_padded(c->tokens) + token];
+}
+
+static void check_normed(struct rank *r, const struct fused_case *c)
+{
+    const float tolerance = c->group_size > 0 ? 0.07f : 1e-2f; /* one step of rounding */
+    for (int64_t i = 0; i < (int64_t)c->size * c->tokens && !r->wrong[0]; i++) {
+        const float is = normed(c, r->host, i), expected = normed(c, r->expected, i);
+        const float error = is - expected, limit = tolerance * (expected < 0 ? -expected : expected) + 1e-3f;
+        if (!(error <= limit && -error <= limit))
+            snprintf(r->wrong, sizeof r->wrong, "all_reduce_add_norm of %d tokens of %d, groups of %d: %g for %g",
+                     c->tokens, c->size, c->group_size, (double)is, (double)expected);
+    }
+}
+
+static void fuse_and_compare(struct rank *r, const struct fused_case *c, int call)
+{
+    const int64_t bytes = 2 * (int64_t)c->size * c->tokens;
+    const int64_t groups = c->group_size > 0 ? c->size / c->group_size : 0;
+    const int64_t all = 4 * bytes + groups * quantized_rows_padded(c->tokens) * (int64_t)sizeof(float);
+    const struct quantized_rows rows = {r->device + 2 * bytes, (float *)(r->device + 4 * bytes), c->group_size};
+    const struct fused_add_rms_norm_args args = {
+        .residual = r->device,
+        .x = r->device + bytes,
+        .out = r->device + 2 * bytes,
+        .quantized = groups > 0 ? &rows : NULL,
+        .norm = {.gain = r->device + 3 * bytes, .gain_dtype = DTYPE_BFLOAT16, .eps = 1e-5f},
+        .multiplier = 1,
+        .sum_multiplier = 1,
+        .num_tokens = c->tokens,
+        .size = c->size,
+        .dtype = DTYPE_BFLOAT16};
+    put_fused_inputs(r, c, call);
+    r->b->all_reduce(r->b, &(struct all_reduce_args){.x = r->device + bytes, .count = bytes / 2, .dtype = args.dtype});
+    r->b->fused_add_rms_norm(r->b, &args);
+    r->b->copy(r->b, r->expected, r->device, all, NULL);
+    put_fused_inputs(r, c, call);
+    if (!r->b->all_reduce_add_norm(r->b, &args))
+        snprintf(r->wrong, sizeof r->wrong, "all_reduce_add_norm does not take %d tokens of %d", c->tokens, c->size);
+    else if (check(r, bytes, "the residual of all_reduce_add_norm", c->size)) {
+        struct error err;
+        r->b->copy(r->b, r->host, r->device, all, NULL);
+        must(r->b->stream_synchronize(r->b, NULL, &err), &err);
+        check_normed(r, c);
+    }
+}
+
 static void *reduce_and_norm(void *rank)
 {
-    static const int32_t sizes[] = {4096, 2880, 64, 8192, 5120};
+    static const int32_t sizes[] = {MANY_SIZE, 2880, 64, 8192, 5120}, counts[] = {1, 2, 33, 300};
     struct rank *r = rank;
-    for (int call = 0; call < 20 && r->b->all_reduce_add_norm && !r->wrong[0]; call++) {
-        const int32_t size = sizes[call % 5], tokens = 1 + call % 2;
-        const int64_t bytes = 2 * (int64_t)size * tokens;
-        struct fused_add_rms_norm_args args = {.residual = r->device,
-                                               .x = r->device + bytes,
-                                               .out = r->device + 2 * bytes,
-                                               .multiplier = 1,
-                                               .sum_multiplier = 1,
-                                               .num_tokens = tokens,
-                                               .size = size,
-                                               .dtype = DTYPE_BFLOAT16};
-        args.norm = (struct norm_params){.gain = r->device + 3 * bytes, .gain_dtype = DTYPE_BFLOAT16, .eps = 1e-5f};
-        char *put_in = malloc((size_t)(4 * bytes));
-        for (int64_t i = 0; i < 2 * bytes; i++)
-            dtype_store(put_in, DTYPE_BFLOAT16, i,
-                        input(i >= bytes / 2 && i < bytes ? r->number : 0, call, i)); /* only x differs */
-        r->b->copy(r->b, r->device, put_in, 4 * bytes, NULL);
-        r->b->all_reduce(r->b, &(struct all_reduce_args){.x = args.x, .count = bytes / 2, .dtype = args.dtype});
-        r->b->fused_add_rms_norm(r->b, &args);
-        r->b->copy(r->b, r->expected, r->device, 3 * bytes, NULL);
-        r->b->copy(r->b, r->device, put_in, 4 * bytes, NULL);
-        if (!r->b->all_reduce_add_norm(r->b, &args))
-            snprintf(r->wrong, sizeof r->wrong, "all_reduce_add_norm does not take %d tokens of %d", tokens, size);
-        else if (check(r, bytes, "the residual of all_reduce_add_norm", size)) {
-            r->b->copy(r->b, r->host, r->device, 3 * bytes, NULL);
-            struct error err;
-            must(r->b->stream_synchronize(r->b, NULL, &err), &err);
-            for (int64_t i = bytes; i < 3 * bytes / 2 && !r->wrong[0]; i++) {
-                const float is = dtype_load(r->host, DTYPE_BFLOAT16, i);
-                const float is_expected = dtype_load(r->expected, DTYPE_BFLOAT16, i);
-                const float error = is - is_expected, limit = 1e-2f * (is_expected < 0 ? -is_expected : is_expected);
-                if (!(error <= limit && -error <= limit))
-                    snprintf(r->wrong, sizeof r->wrong, "all_reduce_add_norm of %d: %g for %g", size, (double)is,
-                             (double)is_expected);
-            }
-        }
-        free(put_in);
+    for (int call = 0; call < 40 && r->b->all_reduce_add_norm && !r->wrong[0]; call++) {
+        const int32_t size = sizes[call % 5];
+        const int32_t group_size = call < 20 || size % 128 ? 0 : call % 8 < 4 ? size : 128;
+        fuse_and_compare(r, &(struct fused_case){size, counts[call % 4], group_size}, call);
     }
+    if (r->b->all_reduce_add_norm && !r->wrong[0])
+        fuse_and_compare(r, &(struct fused_case){MANY_SIZE, MANY_TOKENS, 0}, 40);
     return NULL;
 }
 

@@ -96,17 +96,17 @@ static __device__ __forceinline__ void store_quantized(uint8_t *row, const piece
     ((piece<__nv_fp8x2_storage_t, N / 2> *)row)[i] = out;
 }
 
-/* Writes the token blockIdx.x, of `pieces` pieces. Piece threadIdx.x + k * blockDim.x is kept[k], and load(i) gives
- * piece i where that is beyond `kept`. N is 16 bytes of T. */
+/* Writes a token, of `pieces` pieces. Piece threadIdx.x + k * blockDim.x is kept[k], and load(i) gives piece i where
+ * that is beyond `kept`. N is 16 bytes of T. A block that writes several tokens calls __syncthreads in between. */
 template <class T, int N, int KEPT, class Load>
-static __device__ __forceinline__ void quantize_row(const quantize_call &call, const piece<T, N> (&kept)[KEPT],
-                                                    int pieces, Load load)
+static __device__ __forceinline__ void quantize_token(const quantize_call &call, int token,
+                                                      const piece<T, N> (&kept)[KEPT], int pieces, Load load)
 {
     constexpr int LANES = QUANTIZE_GROUP / N;
     __shared__ float of_warps[32];
     const int step = blockDim.x;
-    uint8_t *row = call.data + blockIdx.x * call.row_bytes;
-    float *scales = call.scales + blockIdx.x * call.of_row;
+    uint8_t *row = call.data + token * call.row_bytes;
+    float *scales = call.scales + token * call.of_row;
     float scale = 0;
     if (!call.has_groups) {
         float largest = 0;
@@ -130,6 +130,14 @@ static __device__ __forceinline__ void quantize_row(const quantize_call &call, c
         const int i = first + threadIdx.x;
         store(i < pieces ? load(i) : piece<T, N>(), i);
     }
+}
+
+/* The token blockIdx.x. */
+template <class T, int N, int KEPT, class Load>
+static __device__ __forceinline__ void quantize_row(const quantize_call &call, const piece<T, N> (&kept)[KEPT],
+                                                    int pieces, Load load)
+{
+    quantize_token(call, blockIdx.x, kept, pieces, load);
 }
 
 #endif

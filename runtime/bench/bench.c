@@ -11,6 +11,7 @@
 #include "runtime/bench/kernels.h"
 #include "runtime/interrupt.h"
 #include "runtime/options/engine_flags.h"
+#include "runtime/node.h"
 #include "runtime/options/model_folder.h"
 
 struct benchmark {
@@ -236,6 +237,8 @@ static int run(void *options)
         bench_drafts_add(o, &err) != STATUS_OK)
         return command_fail("bench", &err, EXIT_STATUS_USAGE);
     enum status status = model_folder_of_engine(&o->engine, model, sizeof model, &err);
+    if (status == STATUS_OK) status = node_prepare(&o->engine, &err);
+    if (status == STATUS_OK && node_serves(&o->engine)) return node_run(&o->engine, "bench");
     if (status == STATUS_OK) status = run_benchmark(o, &err);
     return status == STATUS_OK ? EXIT_STATUS_OK : command_fail("bench", &err, EXIT_STATUS_FAILURE);
 }

@@ -16,6 +16,7 @@
 #include "runtime/interrupt.h"
 #include "runtime/line_reader.h"
 #include "runtime/options/engine_flags.h"
+#include "runtime/node.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
 #include "runtime/options/template_flags.h"
@@ -363,8 +364,10 @@ static int find_model_and_run(struct chat_options *o, const struct texts *texts)
     struct error err;
     char model[4096];
     const char *given = o->engine.model;
-    if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
+    if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK ||
+        node_prepare(&o->engine, &err) != STATUS_OK)
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    if (node_serves(&o->engine)) return node_run(&o->engine, COMMAND);
     o->hub_name = given != o->engine.model ? given : NULL;
     return run(o, texts);
 }

@@ -11,6 +11,7 @@
 #include "runtime/engine/inbox.h"
 #include "runtime/engine/late_answers.h"
 #include "runtime/engine/loaded_draft.h"
+#include "runtime/engine/loaded_nodes.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
 #include "runtime/engine/speculation.h"
@@ -83,6 +84,7 @@ static enum status create_scheduler(struct engine *e, struct error *err)
         .first_namespace_len = model_spec_rope_switch(&e->loaded->config.spec, e->loaded->limits.max_model_len),
         .namespace_position_shift = e->loaded->limits.max_model_len,
         .state_interval = e->options.state_interval,
+        .num_batches = e->options.pipeline_parallel_size,
         .enable_prefix_caching = e->options.enable_prefix_caching,
         .enable_chunked_prefill = e->options.enable_chunked_prefill,
 #ifndef NDEBUG
@@ -165,6 +167,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
     }
     const bool two = options->async_scheduling < 0 ? e->loaded->backend->discrete : options->async_scheduling > 0;
     e->max_in_flight = two && !(e->drafter && e->drafter->one_step) ? 2 : 1;
+    if (options->pipeline_parallel_size > 1) e->max_in_flight = options->pipeline_parallel_size;
     e->info = loaded_model_info(options, e->loaded);
     e->info.drafter = e->drafter ? e->drafter->name : NULL;
     e->info.start_seconds = clock_seconds() - start;
@@ -203,10 +206,12 @@ void engine_destroy(struct engine *e)
 void engine_leave(struct engine *e)
 {
     if (!e) return;
-    if (e->loaded->backend->discrete)
-        trace_close(e->trace);
-    else
+    if (!e->loaded->backend->discrete) {
         engine_destroy(e);
+        return;
+    }
+    trace_close(e->trace);
+    loaded_nodes_close(e->loaded, STATUS_OK, NULL);
 }
 
 /* ---- what any thread may call ---- */

@@ -15,6 +15,9 @@ struct engine_options engine_options_default(void)
         .kv_cache_dtype = "auto",
         .tensor_parallel_size = 1,
         .pipeline_parallel_size = 1,
+        .nnodes = 1,
+        .node_rank = -1,
+        .distributed_timeout_seconds = 600,
         .block_size = 16,
         .gpu_memory_utilization = 0.9,
         .swap_space = -1,
@@ -29,6 +32,11 @@ struct engine_options engine_options_default(void)
 int engine_options_threads(const struct engine_options *o)
 {
     return o->threads > 0 ? o->threads : processors_allowed();
+}
+
+int32_t engine_options_ranks(const struct engine_options *o)
+{
+    return o->tensor_parallel_size * o->pipeline_parallel_size;
 }
 
 uint64_t engine_request_seed(uint64_t options_seed, uint64_t place)

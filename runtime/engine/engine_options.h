@@ -42,10 +42,19 @@ struct engine_options {
     bool enable_expert_parallel;   /* each rank has some of a layer's experts, and not a part of each */
     int32_t pipeline_parallel_size; /* stages that share the layers (model/stage.h), each of tensor_parallel_size ranks;
                                        COLLECTIVE_MAX_RANKS ranks in all */
-    int32_t data_parallel_size;    /* engines that engine_pool_create opens; engine_create opens one */
-    int32_t host_share;            /* on the CPU so many engines, this one included, are to share what memory is free;
-                                      0: it is this one's alone */
-    const char *trace_file;        /* gets a Chrome trace of steps, requests and queues (trace.h); NULL: none */
+    /* Processes that have tensor_parallel_size / nnodes ranks each: this one is node_rank, and node 0 has the engine
+     * (model/nodes/nodes.h). They meet at an address and a port of node 0, and wait for one another for so many
+     * seconds at most. Of node_rank -1, master_addr NULL and master_port 0: who reads flags finds it out. */
+    int32_t nnodes, node_rank;
+    const char *master_addr;
+    char node_address[64]; /* for who finds out master_addr */
+    int32_t master_port, distributed_timeout_seconds;
+    char node_facts[256];       /* lines "NAME: VALUE" of what all nodes must have alike: this program, and the model's
+                                   files */
+    int32_t data_parallel_size; /* engines that engine_pool_create opens; engine_create opens one */
+    int32_t host_share;         /* on the CPU so many engines, this one included, are to share what memory is free;
+                                   0: it is this one's alone */
+    const char *trace_file;     /* gets a Chrome trace of steps, requests and queues (trace.h); NULL: none */
     enum load_format load_format;
     int32_t block_size;              /* 8, 16, 32, 64 or 128 */
     int32_t max_model_len;           /* 0: the model's, or the largest that fits */
@@ -90,7 +99,8 @@ struct engine_options {
     void *agree_context;
 };
 struct engine_options engine_options_default(void);
-int engine_options_threads(const struct engine_options *o); /* `threads`, or the number that 0 stands for */
+int engine_options_threads(const struct engine_options *o);   /* `threads`, or the number that 0 stands for */
+int32_t engine_options_ranks(const struct engine_options *o); /* that share the model, of all stages */
 /* The seed of a request that has none, from its place in the order of arrival, from 1. */
 uint64_t engine_request_seed(uint64_t options_seed, uint64_t place);
 /* Drafts that a sequence may have in a step: speculative.num_speculative_tokens, or 0 where nothing drafts. */

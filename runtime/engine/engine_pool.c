@@ -225,7 +225,7 @@ static enum status check_several(const struct engine_options *o, struct error *e
 static enum status check_count(const struct engine_options *o, const char *what, int num_gpus, bool exactly,
                                struct error *err)
 {
-    const int per_engine = o->tensor_parallel_size, needed = o->data_parallel_size * per_engine;
+    const int per_engine = engine_options_ranks(o), needed = o->data_parallel_size * per_engine;
     if (needed == num_gpus || (!exactly && needed < num_gpus)) return STATUS_OK;
     error_set(err, STATUS_INVALID, "%s %d GPU%s, but %d engines need %d", what, num_gpus, plural(num_gpus),
               o->data_parallel_size, needed);
@@ -236,8 +236,8 @@ static enum status check_count(const struct engine_options *o, const char *what,
 /* Gives GPU `place` of all, whose number begins at `number`, to its engine. */
 static void add_gpu(const struct engine_options *o, struct worker *workers, int place, const char *number)
 {
-    const int rank = place % o->tensor_parallel_size;
-    struct worker *w = &workers[place / o->tensor_parallel_size];
+    const int rank = place % engine_options_ranks(o);
+    struct worker *w = &workers[place / engine_options_ranks(o)];
     const size_t length = rank == 0 ? 0 : strlen(w->device);
     snprintf(w->device + length, sizeof w->device - length, "%s%.*s", rank == 0 ? "cuda:" : ",",
              (int)strspn(number, "0123456789"), number);
@@ -263,7 +263,7 @@ static enum status name_listed(const struct engine_options *o, struct worker *wo
 
 static enum status name_devices(const struct engine_options *o, struct worker *workers, struct error *err)
 {
-    if (o->tensor_parallel_size > 1) backend_expect_ranks();
+    if (engine_options_ranks(o) > 1) backend_expect_ranks();
     const int num_gpus = backend_num_gpus(), n = o->data_parallel_size;
     char number[16];
     if (strncmp(o->device, "cuda:", 5) == 0) return name_listed(o, workers, err);
@@ -273,7 +273,7 @@ static enum status name_devices(const struct engine_options *o, struct worker *w
         return STATUS_OK;
     }
     if (check_count(o, "this process sees", num_gpus, false, err) != STATUS_OK) return STATUS_INVALID;
-    for (int i = 0; i < n * o->tensor_parallel_size; i++) {
+    for (int i = 0; i < n * engine_options_ranks(o); i++) {
         snprintf(number, sizeof number, "%d", i);
         add_gpu(o, workers, i, number);
     }

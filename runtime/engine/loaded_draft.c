@@ -115,12 +115,13 @@ static enum status share(struct loaded_model *l, struct error *err)
 {
     struct loaded_draft *d = &l->draft;
     struct error why;
-    if (l->num_ranks <= 1) return STATUS_OK;
+    if (!l->ranks) return STATUS_OK;
     d->ranks = calloc((size_t)l->num_ranks, sizeof *d->ranks);
     if (!d->ranks) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a draft model");
     d->config.spec.expert_parallel = l->config.spec.expert_parallel;
     for (int32_t r = 0; r < l->num_ranks; r++) {
-        const enum status status = model_spec_shard(&d->config.spec, r, l->num_ranks, &d->ranks[r].spec, &why);
+        const enum status status =
+            model_spec_shard(&d->config.spec, l->first_rank + r, l->total_ranks, &d->ranks[r].spec, &why);
         if (status != STATUS_OK) return error_set(err, status, "the draft model: %s", why.text);
     }
     return STATUS_OK;
@@ -203,11 +204,8 @@ enum status loaded_draft_create(const struct engine_options *o, struct loaded_mo
     struct loaded_draft *d = &l->draft;
     if (!d->is_open) return STATUS_OK;
     const struct model_options options = options_of(o, l, target);
-    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {{NULL}};
-    for (int32_t r = 0; r < loaded_num_ranks(l); r++)
-        ranks[r] = (struct model_rank){.backend = loaded_rank_backend(l, r),
-                                       .spec = loaded_draft_spec(l, r),
-                                       .weights = loaded_draft_weights(l, r)};
+    struct model_rank ignored[COLLECTIVE_MAX_RANKS], ranks[COLLECTIVE_MAX_RANKS];
+    loaded_ranks_list(l, ignored, ranks);
     const enum status status = model_create_ranks(ranks, loaded_num_ranks(l), &options, &d->model, err);
     if (status == STATUS_OK) model_attach(d->model, l->model);
     return status;

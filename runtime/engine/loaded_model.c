@@ -12,6 +12,7 @@
 #include "model/kv_groups.h"
 #include "model/quantization.h"
 #include "runtime/engine/loaded_draft.h"
+#include "runtime/engine/loaded_nodes.h"
 #include "runtime/engine/loaded_ranks.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
@@ -107,7 +108,7 @@ static enum status make_dummy(const struct engine_options *o, struct loaded_mode
 static enum status open_devices(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     char device[32];
-    if (o->tensor_parallel_size > 1) backend_expect_ranks();
+    if (engine_options_ranks(o) > 1) backend_expect_ranks();
     enum status status = loaded_rank_device(o, NULL, 0, device, sizeof device, err);
     if (status == STATUS_OK) status = open_device(device, loaded_rank_threads(o), o->cpu_isa, o->log, &l->backend, err);
     if (status == STATUS_OK) status = loaded_ranks_open(o, l, err);
@@ -117,6 +118,7 @@ static enum status open_devices(const struct engine_options *o, struct loaded_mo
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     enum status status = read_config(o, &l->config, err);
+    if (status == STATUS_OK) status = loaded_nodes_open(o, l, err);
     if (status == STATUS_OK) status = open_devices(o, l, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
@@ -217,6 +219,20 @@ static enum status create(struct loaded_model **out, struct error *err)
     return *out ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
 }
 
+/* `why` it is closed, if that is a failure. */
+static void close_all(struct loaded_model *l, enum status status, const struct error *why)
+{
+    loaded_draft_close(l);
+    model_destroy(l->model);
+    loaded_ranks_close(l);
+    model_weights_close(&l->weights);
+    tokenizer_close(l->tokenizer);
+    if (l->host_backend) l->host_backend->destroy(l->host_backend);
+    if (l->backend) l->backend->destroy(l->backend);
+    loaded_nodes_close(l, status, why);
+    free(l);
+}
+
 /* What a failure leaves in *out is closed. */
 static enum status opened(enum status status, struct loaded_model **out)
 {
@@ -232,6 +248,16 @@ enum status loaded_model_open(const struct engine_options *options, struct loade
     if (status == STATUS_OK) status = open_checkpoint(options, *out, err);
     if (status == STATUS_OK) status = plan_and_allocate(options, *out, err);
     return opened(status, out);
+}
+
+enum status loaded_model_serve(const struct engine_options *options, struct error *err)
+{
+    struct loaded_model *l;
+    enum status status = create(&l, err);
+    if (status == STATUS_OK) status = open_checkpoint(options, l, err);
+    if (status == STATUS_OK) status = loaded_nodes_serve(l, err);
+    if (l) close_all(l, status, err);
+    return status;
 }
 
 enum status loaded_model_open_tokenizer(const struct engine_options *options, struct loaded_model *l, struct error *err)
@@ -295,8 +321,8 @@ enum status loaded_model_describe(const struct engine_options *options, struct l
 
 enum status loaded_model_load(const struct engine_options *options, struct loaded_model *l, struct error *err)
 {
-    enum status status = STATUS_OK;
-    if (options->load_format == LOAD_FORMAT_DUMMY) {
+    enum status status = loaded_nodes_open(options, l, err);
+    if (status == STATUS_OK && options->load_format == LOAD_FORMAT_DUMMY) {
         for (int32_t r = 0; r < loaded_num_ranks(l); r++) model_weights_close(loaded_rank_weights(l, r));
         l->dummy_to_come = 0;
         status = make_dummy(options, l, err);
@@ -314,15 +340,7 @@ enum status loaded_model_check_files(const struct loaded_model *l, struct error 
 
 void loaded_model_close(struct loaded_model *l)
 {
-    if (!l) return;
-    loaded_draft_close(l);
-    model_destroy(l->model);
-    loaded_ranks_close(l);
-    model_weights_close(&l->weights);
-    tokenizer_close(l->tokenizer);
-    if (l->host_backend) l->host_backend->destroy(l->host_backend);
-    if (l->backend) l->backend->destroy(l->backend);
-    free(l);
+    if (l) close_all(l, STATUS_OK, NULL);
 }
 
 /* ---- facts ---- */

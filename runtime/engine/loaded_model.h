@@ -39,6 +39,10 @@ struct engine_info loaded_model_info(const struct engine_options *options, const
 enum status open_device(const char *device, int threads, const char *cpu_isa, const struct log *log,
                         struct backend **out, struct error *err);
 
+/* What a node other than the first (options->node_rank) does in place of a command: opens its ranks, and computes what
+ * node 0 asks for, until that ends. */
+enum status loaded_model_serve(const struct engine_options *options, struct error *err);
+
 /* What engine_add refuses of a request, as far as it can be known before it runs; `o` are the options that the model
  * was loaded with. `l` may be an outline. */
 enum status request_check(const struct engine_options *o, const struct loaded_model *l, const struct engine_request *r,

@@ -23,8 +23,13 @@ struct loaded_model {
     struct model_config config;
     struct model_weights weights;
     struct model *model;
-    struct loaded_rank *ranks; /* [num_ranks] with tensor parallelism (loaded_ranks.h); else none */
-    int32_t num_ranks;
+    /* [num_ranks] where several share the model, those of this process (loaded_ranks.h): rank first_rank of total_ranks
+     * and those that follow. Else NULL, and the numbers are 0. */
+    struct loaded_rank *ranks;
+    int32_t num_ranks, first_rank, total_ranks;
+    struct model_spec *stages; /* [num_stages] of the whole model (model/stage.h); NULL: there is one */
+    int32_t num_stages;        /* 0: one */
+    struct nodes *nodes;       /* the processes that have the other ranks; NULL: there are none */
     struct loaded_draft draft;
     struct tokenizer *tokenizer;          /* NULL with skip_tokenizer */
     struct memory_profile profile;        /* of several ranks, that of the one with room for the fewest blocks */

@@ -171,10 +171,17 @@ static enum status choose_limits(const struct planner *w, int32_t num_snapshots,
         .block_size = w->now.block_size,
     };
     limits->max_num_drafts = memory_plan_speculation(w->asked, w->l).max_num_drafts;
-    if (state_cache_slot_bytes(loaded_spec(w->l)) > 0)
+    if (state_cache_slot_bytes(&w->l->config.spec) > 0)
         limits->num_state_slots = state_pool_min_slots(limits) + num_snapshots;
     kv_groups_choose(loaded_spec(w->l), limits);
     return STATUS_OK;
+}
+
+/* A stage may have no layer that caches K and V, or none that has a state. A byte stands for them, so that counts
+ * follow from it as from others. */
+static int64_t at_least_one(int64_t bytes, bool is_counted)
+{
+    return bytes == 0 && is_counted ? 1 : bytes;
 }
 
 /* The bytes of a block follow from the layers of the groups, and which groups there are from max_model_len. */
@@ -186,7 +193,7 @@ static enum status plan_groups(struct loaded_model *l, int32_t rank, enum dtype 
     enum status status = kv_groups_assign(spec, &l->limits, &groups, err);
     if (status != STATUS_OK) return status;
     memcpy(p->group_layers, groups.num_layers, sizeof p->group_layers);
-    p->block_bytes = kv_cache_block_bytes(spec, &groups, &l->limits, cache_dtype);
+    p->block_bytes = at_least_one(kv_cache_block_bytes(spec, &groups, &l->limits, cache_dtype), l->num_stages > 1);
     for (int32_t g = 0; g < groups.count; g++)
         p->group_unused[g] = kv_cache_unused_bytes(spec, &groups, &l->limits, g, cache_dtype);
     return STATUS_OK;
@@ -242,7 +249,7 @@ static enum status plan_rank(const struct planner *w, int32_t rank, int32_t num_
     p->host_embeddings = bytes[PURPOSE_HOST_WEIGHTS];
     p->num_state_slots = l->limits.num_state_slots;
     p->num_snapshot_slots = num_snapshots;
-    p->slot_bytes = state_cache_slot_bytes(spec);
+    p->slot_bytes = at_least_one(state_cache_slot_bytes(spec), p->num_state_slots > 0);
     p->state_slots = bytes[PURPOSE_STATE_SLOTS];
     p->activations = bytes[PURPOSE_ACTIVATIONS];
     p->workspace = bytes[PURPOSE_WORKSPACE];
@@ -270,9 +277,8 @@ static enum status plan_with_snapshots(const struct planner *w, int32_t num_snap
 
 /* Snapshots and blocks are evicted alike if a slot is there for each snapshot of what the blocks hold. A cached prompt
  * has one every state_interval tokens and one at its end: of many of all lengths, one for half as many tokens. */
-static int32_t choose_snapshots(const struct planner *w)
+static int32_t snapshots_of_rank(const struct planner *w, const struct memory_profile *p)
 {
-    const struct memory_profile *p = &w->l->profile;
     const struct batch_limits *limits = &w->l->limits;
     if (p->num_state_slots == 0 || !w->asked->enable_prefix_caching) return 0;
     const int32_t interval = w->asked->state_interval > 0 ? w->asked->state_interval : ENGINE_STATE_INTERVAL;
@@ -282,6 +288,18 @@ static int32_t choose_snapshots(const struct planner *w)
     const int64_t needed = memory_blocks_needed(limits, limits->max_model_len) * p->block_bytes;
     const int64_t room = p->kv_budget > needed ? (p->kv_budget - needed) / p->slot_bytes : 0;
     return wanted < room ? wanted : (int32_t)room;
+}
+
+/* All stages have as many: what the states of one leave room for. */
+static int32_t choose_snapshots(const struct planner *w)
+{
+    int32_t least = INT32_MAX;
+    if (!w->l->stages) return snapshots_of_rank(w, &w->l->profile);
+    for (int32_t r = 0; r < w->l->num_ranks; r++) {
+        const int32_t wanted = snapshots_of_rank(w, &w->l->rank_profiles[r]);
+        if (wanted < least) least = wanted;
+    }
+    return least;
 }
 
 /* The terms that follow from the values of w->now and from l->limits.max_model_len. */

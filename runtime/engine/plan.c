@@ -72,11 +72,14 @@ int32_t plan_host_expert_layers(const struct engine_options *o, const struct loa
 enum status plan_make(const struct engine_options *options, struct loaded_model *l, struct model_options *model_options,
                       struct error *err)
 {
-    *model_options = (struct model_options){.num_ids = plan_num_ids(l),
-                                            .enforce_eager = options->enforce_eager,
-                                            .cancel = l->backend->discrete ? NULL : options->cancel,
-                                            .copy_weights = l->backend->discrete,
-                                            .host_backend = l->host_backend};
+    *model_options = (struct model_options){
+        .num_ids = plan_num_ids(l),
+        .max_in_flight = options->pipeline_parallel_size > 2 ? options->pipeline_parallel_size : 2,
+        .enforce_eager = options->enforce_eager,
+        .cancel = l->backend->discrete ? NULL : options->cancel,
+        .copy_weights = l->backend->discrete,
+        .host_backend = l->host_backend,
+        .nodes = l->nodes};
     l->weights.host_expert_layers = plan_host_expert_layers(options, l);
     l->weights.host_embeddings = options->cpu_offload_embeddings && l->backend->discrete;
     enum status status = memory_plan_device(options, l, err);
@@ -92,10 +95,11 @@ static enum status share_again(const struct loaded_model *base, struct loaded_mo
     l->ranks = calloc((size_t)base->num_ranks, sizeof *l->ranks);
     l->rank_profiles = calloc((size_t)base->num_ranks, sizeof *l->rank_profiles);
     if (!l->ranks || !l->rank_profiles) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    status = loaded_stages_make(l, err);
     for (int32_t r = 0; r < base->num_ranks && status == STATUS_OK; r++) {
         struct loaded_rank *rank = &l->ranks[r];
         rank->backend = base->ranks[r].backend;
-        status = model_spec_shard(&l->config.spec, r, base->num_ranks, &rank->spec, err);
+        status = loaded_rank_share(l, r, &rank->spec, err);
         if (same)
             rank->weights = base->ranks[r].weights;
         else if (r > 0 && status == STATUS_OK)
@@ -115,6 +119,9 @@ enum status plan_again(const struct engine_options *options, const struct loaded
                              .draft = base->draft,
                              .tokenizer = base->tokenizer,
                              .num_ranks = base->num_ranks,
+                             .first_rank = base->first_rank,
+                             .total_ranks = base->total_ranks,
+                             .num_stages = base->num_stages,
                              .before = base};
     struct model_weights sizes = {0};
     enum status status = quantization_apply(&l.config.spec, options->quantization, err);
@@ -122,7 +129,7 @@ enum status plan_again(const struct engine_options *options, const struct loaded
     l.config.spec.dtype = weights_dtype;
     const bool same =
         weights_dtype == base->config.spec.dtype && l.config.spec.num_schemes == base->config.spec.num_schemes;
-    if (base->num_ranks > 1 && status == STATUS_OK) status = share_again(base, &l, same, err);
+    if (base->ranks && status == STATUS_OK) status = share_again(base, &l, same, err);
     if (status == STATUS_OK && !same) {
         status = model_weights_sizes(loaded_spec(&l), &sizes, err);
         l.weights = sizes;
@@ -134,5 +141,6 @@ enum status plan_again(const struct engine_options *options, const struct loaded
     for (int32_t r = 1; l.ranks && !same && r < l.num_ranks; r++) model_weights_close(&l.ranks[r].weights);
     free(l.ranks);
     free(l.rank_profiles);
+    free(l.stages);
     return status;
 }

@@ -22,6 +22,7 @@
 #include "runtime/generate/window.h"
 #include "runtime/input.h"
 #include "runtime/interrupt.h"
+#include "runtime/node.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/progress.h"
 #include "runtime/prompt_line.h"
@@ -595,8 +596,10 @@ static int check_and_run(void *options)
     o->input.are_texts = strcmp(o->format, "text") == 0;
     o->model_name = o->served_model_name ? o->served_model_name : o->engine.model;
     if (template_flags_read(&o->template, &err) != STATUS_OK ||
-        model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
+        model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK ||
+        node_prepare(&o->engine, &err) != STATUS_OK)
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    if (node_serves(&o->engine)) return node_run(&o->engine, COMMAND);
     if (!o->model_name) o->model_name = last_part(o->engine.model);
     if (o->dry_run) {
         const struct dry_run_options dry = {&o->engine, &o->input, generate_prompt_options(o)};

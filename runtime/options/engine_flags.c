@@ -55,15 +55,6 @@ enum status engine_flags_parse_dtype(void *target, const char *text, struct erro
     return error_set(err, STATUS_INVALID, "expected auto|float32|float|float16|half|bfloat16, got '%s'", text);
 }
 
-/* vLLM's flag, of whose values quire has one. */
-static enum status parse_one(void *target, const char *text, struct error *err)
-{
-    (void)target;
-    if (strcmp(text, "1") == 0) return STATUS_OK;
-    return error_set(err, STATUS_INVALID,
-                     "expected 1, got '%s': --tensor-parallel-size N shares every layer between N GPUs", text);
-}
-
 void model_flags_add(struct option_table *table, const char **model, const char **revision, const char *heading)
 {
     const struct option_spec specs[] = {
@@ -210,8 +201,10 @@ static void add_parallel_flags(struct option_table *table, struct engine_options
         {"tensor-parallel-size", OPTION_INT32, &o->tensor_parallel_size, "N",
          .help = "Share the model between N GPUs. Default: 1.", .heading = "Several GPUs:", .letters = "tp",
          .minimum = 1, .maximum = COLLECTIVE_MAX_RANKS},
-        {"pipeline-parallel-size", OPTION_CUSTOM, &table->ignored, "1",
-         .help = "GPUs that share the layers. Only 1 is possible.", .letters = "pp", .parse = parse_one},
+        {"pipeline-parallel-size", OPTION_INT32, &o->pipeline_parallel_size, "N",
+         .help = "Cut the model's layers into N stages, on a GPU each, or on as many as --tensor-parallel-size says. "
+                 "Steps go from stage to stage, and N of them are computed at the same time. Default: 1.",
+         .letters = "pp", .minimum = 1, .maximum = COLLECTIVE_MAX_RANKS},
         {"enable-expert-parallel", OPTION_SWITCH, &o->enable_expert_parallel,
          .help =
              "With --tensor-parallel-size N, give each GPU some of the experts of a mixture, whole, instead of a part "
@@ -221,6 +214,30 @@ static void add_parallel_flags(struct option_table *table, struct engine_options
          .help = "Of quire generate and quire bench throughput: engines that share the requests, each with a copy of "
                  "the model, on the GPUs of --device or the first N; on the CPU they share its threads. Default: 1.",
          .letters = "dp", .minimum = 1, .maximum = ENGINE_POOL_MAX},
+    };
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+}
+
+static void add_node_flags(struct option_table *table, struct engine_options *o)
+{
+    const struct option_spec specs[] = {
+        {"nnodes", OPTION_INT32, &o->nnodes, "N",
+         .help =
+             "Processes that share the model, on one host or several: each has --tensor-parallel-size / N of the GPUs. "
+             "All are started with the same command line; the first runs the command. Default: 1.",
+         .heading = "Several processes:", .minimum = 1, .maximum = COLLECTIVE_MAX_RANKS},
+        {"node-rank", OPTION_INT32, &o->node_rank, "N",
+         .help = "Which of them this is: 0 runs the command. Default: what mpirun, srun or torchrun says.",
+         .minimum = 0, .maximum = COLLECTIVE_MAX_RANKS - 1},
+        {"master-addr", OPTION_STRING, &o->master_addr, "ADDRESS",
+         .help = "Host name or address of process 0. Default: MASTER_ADDR, or srun's first host, or 127.0.0.1.",
+         .not_empty = true},
+        {"master-port", OPTION_INT32, &o->master_port, "PORT",
+         .help = "Port at which process 0 waits for the others. Default: MASTER_PORT, or 29501.", .minimum = 1,
+         .maximum = 65535},
+        {"distributed-timeout-seconds", OPTION_INT32, &o->distributed_timeout_seconds, "N",
+         .help = "How long a process waits for another before it gives up. Default: 600.", .minimum = 1,
+         .maximum = 1 << 20},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
 }
@@ -240,6 +257,7 @@ void engine_flags_add(struct option_table *table, struct engine_options *options
     add_scheduling_flags(table, options);
     speculation_flags_add(table, options);
     add_parallel_flags(table, options);
+    add_node_flags(table, options);
 }
 
 void trace_flag_add(struct option_table *table, struct engine_options *options)

@@ -20,6 +20,7 @@
 #include "runtime/profile/picture.h"
 #include "runtime/profile/what_if.h"
 #include "runtime/options/engine_flags.h"
+#include "runtime/node.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/prompts/prompt.h"
 
@@ -420,8 +421,10 @@ static int check_and_run(void *options)
     if ((o->word && input_list_add_word(&o->input, o->word, &err) != STATUS_OK) ||
         sampling_flags_check(&o->sampling, &err) != STATUS_OK || check_options(o, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_USAGE);
-    if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
+    if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK ||
+        node_prepare(&o->engine, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
+    if (node_serves(&o->engine)) return node_run(&o->engine, "profile");
     o->input.are_texts = strcmp(o->format, "text") == 0;
     if (o->input.count == 0) o->engine.skip_tokenizer = true; /* a report needs none */
     if ((o->input.count > 0 ? report_run(o, &err) : report_memory(o, &err)) != STATUS_OK)

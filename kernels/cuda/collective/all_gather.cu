@@ -61,9 +61,9 @@ void cuda_all_gather(struct backend *b, const struct all_gather_args *args)
         const int64_t rows = args->rows - row < most_rows ? args->rows - row : most_rows;
         const gathered g = {args->x + row * args->stride, args->stride,          (uint32_t)(rows * args->total),
                             (uint32_t)args->total,        (uint32_t)args->first, (uint32_t)args->columns};
-        const int64_t share = cuda_div_up(g.elements, MAX_BLOCKS), least = THREADS, most = CHUNK_FLOATS;
+        const int64_t share = cuda_div_up(g.elements, s->group->max_blocks), least = THREADS, most = CHUNK_FLOATS;
         const int64_t per_chunk = share < least ? least : share < most ? share : most;
-        cuda_launch_dependent(s, gather_kernel, {cuda_blocks_for(cuda_div_up(g.elements, per_chunk)), THREADS},
+        cuda_launch_dependent(s, gather_kernel, {cuda_blocks_for(s, cuda_div_up(g.elements, per_chunk)), THREADS},
                               cuda_peers(s), g, (int)per_chunk);
     }
     cuda_check_launch(b, "all_gather");

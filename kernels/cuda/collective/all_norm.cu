@@ -170,7 +170,7 @@ template <class T, int N> static void launch(struct backend *b, const struct all
         if (args->norms[n].size > size) size = args->norms[n].size;
     }
     const struct cuda_launch shape = {dim3((unsigned)args->num_tokens), cuda_threads_for(size / N, THREADS)};
-    if (s->group && s->group->memories[0] && args->num_tokens <= MAX_BLOCKS) {
+    if (s->group && s->group->memories[0] && args->num_tokens <= s->group->max_blocks) {
         cuda_launch_dependent(s, all_norm_kernel<T, N>, shape, cuda_peers(s), *args);
         return;
     }

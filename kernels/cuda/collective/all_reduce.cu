@@ -42,20 +42,23 @@ template <class T, int N> static __device__ __forceinline__ piece<T, N> round_el
     return p;
 }
 
-/* Each rank sends its x to all others. A word a thread. */
+/* Each rank sends its x to all others. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
     words_kernel(const __grid_constant__ peers p, T *x, int64_t count, bool aligned)
 {
     constexpr int N = WORD_BYTES / sizeof(T);
-    const int i = blockIdx.x * THREADS + threadIdx.x;
+    const int first = blockIdx.x * THREADS + threadIdx.x, step = gridDim.x * THREADS;
     let_next_start();
     wait_for_previous();
     const uint32_t call = begin_call(p);
-    if ((int64_t)i * N < count) {
+    for (int i = first; (int64_t)i * N < count; i += step) {
+        const piece<T, N> mine = load_elements<T, N>(x, i, count, aligned);
+        send(p, call, i, *(const uint2 *)&mine);
+    }
+    for (int i = first; (int64_t)i * N < count; i += step) {
         const piece<T, N> mine = load_elements<T, N>(x, i, count, aligned);
         float sum[N];
-        send(p, call, i, *(const uint2 *)&mine);
         for (int k = 0; k < p.count; k++) {
             piece<T, N> part = mine;
             if (k != p.rank) *(uint2 *)&part = receive(p, call, k, i);
@@ -143,14 +146,14 @@ template <class T> static void reduce(const struct cuda_state *s, T *x, int64_t 
     const int64_t bytes = count * (int64_t)sizeof(T);
     if (bytes <= cuda_most_in_words(s)) {
         const int64_t words = cuda_div_up(bytes, WORD_BYTES);
-        cuda_launch_dependent(s, words_kernel<T>, {dim3((unsigned)cuda_div_up(words, THREADS)), THREADS}, p, x, count,
-                              aligned);
+        cuda_launch_dependent(s, words_kernel<T>, {cuda_blocks_for(s, cuda_div_up(words, THREADS)), THREADS}, p, x,
+                              count, aligned);
         return;
     }
-    const int64_t pieces = cuda_div_up(bytes, 16), share = cuda_div_up(pieces, MAX_BLOCKS);
+    const int64_t pieces = cuda_div_up(bytes, 16), share = cuda_div_up(pieces, s->group->max_blocks);
     const int64_t most = CHUNK_PIECES - MAX_RANKS, per_chunk = share < most ? share : most;
-    cuda_launch_dependent(s, passes_kernel<T>, {cuda_blocks_for(cuda_div_up(pieces, per_chunk)), THREADS}, p, x, count,
-                          aligned, (int)per_chunk);
+    cuda_launch_dependent(s, passes_kernel<T>, {cuda_blocks_for(s, cuda_div_up(pieces, per_chunk)), THREADS}, p, x,
+                          count, aligned, (int)per_chunk);
 }
 
 void cuda_all_reduce(struct backend *b, const struct all_reduce_args *args)

@@ -44,6 +44,7 @@ void cuda_group_free(struct cuda_group *g)
     for (int i = 0; i < g->num_ranks; i++)
         if (g->memories[i]) cudaFree(g->memories[i]);
     communicators_free(&g->communicators);
+    group_failure_free(g->failure);
     free(g);
 }
 
@@ -61,6 +62,7 @@ static enum status prepare_failure(struct backend *const *ranks, struct cuda_gro
     }
     *g->has_failed = 0;
     g->failure = ranks[0]->failure;
+    group_failure_keep(g->failure);
     if (g->failure) group_failure_tell(g->failure, end_waiting, g);
     return STATUS_OK;
 }
@@ -76,6 +78,9 @@ static enum status allocate(struct backend *b, struct rank_memory **out, struct 
 static enum status connect(struct backend *const *ranks, struct cuda_group *g, struct error *err)
 {
     enum status status = prepare_failure(ranks, g, err);
+    g->max_blocks = MAX_BLOCKS;
+    for (int i = 0; i < g->num_ranks; i++)
+        if (cuda_state(ranks[i])->num_sms < g->max_blocks) g->max_blocks = cuda_state(ranks[i])->num_sms;
     for (int i = 0; i < g->num_ranks && status == STATUS_OK; i++)
         for (int k = 0; k < g->num_ranks && status == STATUS_OK; k++)
             if (k != i) status = enable_access(ranks[i], ranks[k], err);

@@ -28,25 +28,30 @@ namespace collective
 
 enum {
     MAX_RANKS = COLLECTIVE_MAX_RANKS,
-    MAX_BLOCKS = 64,
+    MAX_BLOCKS = 128,
     THREADS = 512,
-    WORD_BYTES = 8,               /* of data in a word */
-    WORDS = MAX_BLOCKS * THREADS, /* of a rank in a call */
-    CHUNK_BYTES = 128 << 10,      /* of a block in a pass */
-    LOOKS = 1024,                 /* at what a thread waits for, until it looks whether the group has failed */
-    CHUNK_PIECES = CHUNK_BYTES / 16
+    WORD_BYTES = 8,         /* of data in a word */
+    WORDS = 256 << 10,      /* of all ranks in a call */
+    CHUNK_BYTES = 64 << 10, /* of a block in a pass */
+    ROWS_BYTES = 32 << 10,  /* of a block in a pass of rows, of all other ranks */
+    ROWS_SETS = 4,
+    LOOKS = 1024, /* at what a thread waits for, until it looks whether the group has failed */
+    CHUNK_PIECES = CHUNK_BYTES / 16,
+    ROWS_PIECES = ROWS_BYTES / 16
 };
 
 /* What signals are about. */
-enum signal_kind { INPUTS_ARE_THERE, RESULTS_ARE_THERE, NUM_SIGNALS };
+enum signal_kind { INPUTS_ARE_THERE, RESULTS_ARE_THERE, ROWS_ARE_THERE, NUM_SIGNALS };
 
 /* Layout of a rank's memory. */
 struct rank_memory {
     uint32_t signals[NUM_SIGNALS][MAX_BLOCKS][MAX_RANKS]; /* [..][block][sender] the last pass whose data is there */
-    uint32_t passes[MAX_BLOCKS], calls[MAX_BLOCKS];       /* this rank's so far; a call counts in all of calls */
-    uint4 words[2][MAX_RANKS][WORDS];                     /* [call % 2][sender] */
-    uint4 inputs[2][MAX_BLOCKS][CHUNK_PIECES];            /* [pass % 2]: of this rank's slice, sender by sender */
+    /* This rank's so far; a call counts in all of calls. */
+    uint32_t passes[MAX_BLOCKS], calls[MAX_BLOCKS], row_passes[MAX_BLOCKS];
+    uint4 words[2][WORDS];                     /* [call % 2]: sender by sender, equally many of each */
+    uint4 inputs[2][MAX_BLOCKS][CHUNK_PIECES]; /* [pass % 2]: of this rank's slice, sender by sender */
     uint4 results[2][MAX_BLOCKS][CHUNK_PIECES];
+    uint4 rows[ROWS_SETS][MAX_BLOCKS][ROWS_PIECES]; /* [pass % 4]: sender by sender, this rank left out */
 };
 
 struct peers {
@@ -93,13 +98,18 @@ static __device__ __forceinline__ void end_call(const peers &p, uint32_t call)
         for (int i = gridDim.x + threadIdx.x; i < MAX_BLOCKS; i += blockDim.x) calls[i] = call;
 }
 
+/* Where rank `of` receives the words of a sender. */
+static __device__ __forceinline__ uint4 *words_of(const peers &p, int of, uint32_t call, int sender)
+{
+    return p.of[of]->words[call % 2] + sender * (WORDS / p.count);
+}
+
 static __device__ __forceinline__ void send(const peers &p, uint32_t call, int word, uint2 data)
 {
     for_each_other(p, [&](int k) {
-        asm volatile(
-            "st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};\n" ::"l"(&p.of[k]->words[call % 2][p.rank][word]),
-            "r"(data.x), "r"(call), "r"(data.y)
-            : "memory");
+        asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};\n" ::"l"(words_of(p, k, call, p.rank) + word),
+                     "r"(data.x), "r"(call), "r"(data.y)
+                     : "memory");
     });
 }
 
@@ -120,7 +130,7 @@ static __device__ __forceinline__ bool is_there(const uint4 &w, uint32_t call)
 
 static __device__ __forceinline__ uint2 receive(const peers &p, uint32_t call, int sender, int word)
 {
-    const uint4 *from = &own(p)->words[call % 2][sender][word];
+    const uint4 *from = words_of(p, p.rank, call, sender) + word;
     uint32_t looks = 0;
     uint4 w = look_at(from);
     while (!is_there(w, call) && !is_in_vain(p, &looks)) w = look_at(from);
@@ -130,7 +140,7 @@ static __device__ __forceinline__ uint2 receive(const peers &p, uint32_t call, i
 /* This word and the next one. */
 static __device__ __forceinline__ uint4 receive_two(const peers &p, uint32_t call, int sender, int word)
 {
-    const uint4 *from = &own(p)->words[call % 2][sender][word];
+    const uint4 *from = words_of(p, p.rank, call, sender) + word;
     uint32_t looks = 0;
     uint4 w[2];
     do {
@@ -142,15 +152,22 @@ static __device__ __forceinline__ uint4 receive_two(const peers &p, uint32_t cal
 
 /* ---- passes ---- */
 
-/* Tells the others that the block has written its data of the pass, and waits until all of theirs are here. */
-static __device__ __forceinline__ void exchange(const peers &p, enum signal_kind kind, uint32_t pass)
+/* Tells the others that the block has written its data of the pass. */
+static __device__ __forceinline__ void signal(const peers &p, enum signal_kind kind, uint32_t pass)
 {
     __syncthreads();
     const int k = threadIdx.x;
-    if (k < p.count && k != p.rank) {
+    if (k < p.count && k != p.rank)
         asm volatile("st.release.sys.global.u32 [%0], %1;\n" ::"l"(&p.of[k]->signals[kind][blockIdx.x][p.rank]),
                      "r"(pass)
                      : "memory");
+}
+
+/* Waits until the others' data of the pass is here. */
+static __device__ __forceinline__ void wait_for_signals(const peers &p, enum signal_kind kind, uint32_t pass)
+{
+    const int k = threadIdx.x;
+    if (k < p.count && k != p.rank) {
         uint32_t there, looks = 0;
         do {
             asm volatile("ld.acquire.sys.global.u32 %0, [%1];\n"
@@ -162,12 +179,19 @@ static __device__ __forceinline__ void exchange(const peers &p, enum signal_kind
     __syncthreads();
 }
 
+static __device__ __forceinline__ void exchange(const peers &p, enum signal_kind kind, uint32_t pass)
+{
+    signal(p, kind, pass);
+    wait_for_signals(p, kind, pass);
+}
+
 } // namespace collective
 
 /* What a process's ranks have in common. The last member frees it. In a group of several processes, communicators are
  * all that they have. */
 struct cuda_group {
     int32_t num_ranks, members; /* of this process */
+    int32_t max_blocks;         /* of a kernel: MAX_BLOCKS, or as many as the smallest device has processors */
     struct collective::rank_memory *memories[collective::MAX_RANKS];
     uint32_t *has_failed;          /* pinned */
     struct group_failure *failure; /* whose listener sets it; NULL: nobody tells */
@@ -189,16 +213,17 @@ static inline collective::peers cuda_peers(const struct cuda_state *s)
 }
 
 /* Blocks for so many chunks. */
-static inline dim3 cuda_blocks_for(int64_t chunks)
+static inline dim3 cuda_blocks_for(const struct cuda_state *s, int64_t chunks)
 {
-    const int64_t most = collective::MAX_BLOCKS;
+    const int64_t most = s->group->max_blocks;
     return dim3((unsigned)(chunks < most ? chunks : most));
 }
 
 /* The bytes of x that are sent in words; of more ranks less, because each sends all of it to all others. */
 static inline int64_t cuda_most_in_words(const struct cuda_state *s)
 {
-    return (int64_t)collective::WORDS * collective::WORD_BYTES / (s->group->num_ranks - 1);
+    const int64_t ranks = s->group->num_ranks;
+    return (int64_t)collective::WORDS * collective::WORD_BYTES / (ranks * (ranks - 1));
 }
 
 /* Loads the kernels of a file on the current device: what is loaded while another rank's kernel waits might wait for
