@@ -1,23 +1,11 @@
 #include "kernels/backend.h"
 
 #include <dirent.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The N of "cuda:N", or -1. */
-static int device_number(const char *digits)
-{
-    int64_t number = 0;
-    if (!*digits) return -1;
-    for (; *digits; digits++) {
-        if (*digits < '0' || *digits > '9') return -1;
-        number = number * 10 + (*digits - '0');
-        if (number > INT_MAX) return -1;
-    }
-    return (int)number;
-}
+#include "kernels/gpu_list.h"
 
 static enum status open_cuda(const char *device, int number, struct backend **out, struct error *err)
 {
@@ -81,8 +69,7 @@ enum status backend_open(const char *device, int threads, struct backend **out, 
     if (strcmp(device, "cpu") == 0) return backend_cpu_open(threads, out, err);
     if (strcmp(device, "auto") == 0) return open_auto(threads, out, err);
     if (strcmp(device, "cuda") == 0) return open_cuda(device, 0, out, err);
-    int number = strncmp(device, "cuda:", 5) == 0 ? device_number(device + 5) : -1;
-    if (number >= 0) return open_cuda(device, number, out, err);
+    if (gpu_list_count(device) == 1) return open_cuda(device, gpu_list_at(device, 0), out, err);
     return error_set(err, STATUS_INVALID,
                      "device '%s' is not known: give 'auto', 'cpu', 'cuda' or 'cuda:N' with N from 0", device);
 }

@@ -22,11 +22,11 @@
 
 static const double MIB = 1024.0 * 1024.0;
 
-static int64_t in_use(struct error *err)
+static int64_t in_use(const char *gpu, struct error *err)
 {
     struct backend *b;
     int64_t available = 0, total = 0;
-    if (backend_open("cuda", 0, &b, err) != STATUS_OK) fail_msg("%s", err->text);
+    if (backend_open(gpu, 0, &b, err) != STATUS_OK) fail_msg("%s", err->text);
     if (b->memory_info(b, &available, &total, err) != STATUS_OK) fail_msg("%s", err->text);
     b->destroy(b);
     return total - available;
@@ -36,12 +36,11 @@ static int64_t in_use(struct error *err)
 static void check_report(const struct memory_profile *p)
 {
     struct error err;
-    const double report = (double)(memory_profile_fixed(p) + p->kv_cache), device = (double)in_use(&err);
-    print_message("report %.1f MiB, device %.1f MiB, others %.1f MiB\n", report / MIB, device / MIB,
+    const double report = (double)(memory_profile_fixed(p) + p->kv_cache), device = (double)in_use(p->device, &err);
+    print_message("%s: report %.1f MiB, device %.1f MiB, others %.1f MiB\n", p->device, report / MIB, device / MIB,
                   (double)p->others / MIB);
     if (report < 0.99 * device || report > 1.01 * device)
         fail_msg("the report's sum is %.1f MiB, but the device says %.1f MiB", report / MIB, device / MIB);
-    assert_int_equal(p->num_blocks, p->kv_budget / p->block_bytes);
     assert_true(device <= 1.01 * p->utilization * (double)p->total);
 }
 
@@ -54,9 +53,31 @@ static void test_report_is_what_the_device_says(void **state)
         struct engine_options o = run_options(QUIRE_GUIDE, path, sizeof path);
         o.gpu_memory_utilization = utilizations[i];
         struct engine *e = run_engine(&o);
-        check_report(engine_info(e)->memory);
+        const struct memory_profile *p = engine_info(e)->memory;
+        check_report(p);
+        assert_int_equal(p->num_blocks, p->kv_budget / p->block_bytes);
         engine_destroy(e);
     }
+}
+
+/* Of each of two ranks. */
+static void test_report_of_ranks(void **state)
+{
+    (void)state;
+    char path[512];
+    run_max_ranks();
+    struct engine_options o = run_options(QUIRE_GUIDE, path, sizeof path);
+    o.device = "cuda:0,1";
+    o.tensor_parallel_size = 2;
+    o.gpu_memory_utilization = 0.5;
+    struct engine *e = run_engine(&o);
+    const struct engine_info *info = engine_info(e);
+    assert_int_equal(info->num_ranks, 2);
+    for (int r = 0; r < 2; r++) {
+        check_report(&info->rank_memory[r]);
+        assert_int_equal(info->rank_memory[r].num_blocks, info->memory->num_blocks);
+    }
+    engine_destroy(e);
 }
 
 /* A child process that holds memory on the GPU until it is killed. It is forked before this process uses the GPU,
@@ -217,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_of_others),
         cmocka_unit_test(test_report_is_what_the_device_says),
+        cmocka_unit_test(test_report_of_ranks),
         cmocka_unit_test(test_every_allocation_may_fail),
     };
     return cmocka_run_group_tests_name("cuda", tests, start_holder, end_holder);

@@ -405,15 +405,18 @@ static void test_experts_on_the_host(void **state)
     }
 }
 
-/* Tables of embeddings in pinned memory: per-layer ones, and that of an untied model. */
+/* Tables of embeddings in pinned memory: per-layer ones, and that of an untied model, of which ranks have a part each.
+ */
 static void test_embeddings_on_the_host(void **state)
 {
     (void)state;
     static const char *const checkpoints[] = {QUIRE_TEST_DATA "/golden/gemma4_e", QUIRE_TEST_DATA "/golden/mha"};
-    for (int i = 0; i < 2; i++) {
-        struct engine_options o = options(checkpoints[i]);
+    for (int i = 0; i < 4; i++) {
+        struct engine_options o = options(checkpoints[i % 2]);
         int64_t weights = 0;
         o.load_format = LOAD_FORMAT_AUTO;
+        o.device = i < 2 ? "cuda:0" : "cuda:0,1";
+        o.tensor_parallel_size = i < 2 ? 1 : 2;
         for (int offloaded = 0; offloaded < 2; offloaded++) {
             struct loaded_model *l;
             struct error err;
@@ -430,6 +433,10 @@ static void test_embeddings_on_the_host(void **state)
             assert_int_equal(p->weights, l->model->arena.bytes[PURPOSE_WEIGHTS]);
             if (offloaded) assert_int_equal(p->weights + p->host_embeddings, weights);
             weights = p->weights;
+            if (i >= 2) {
+                assert_int_equal(l->rank_profiles[1].host_embeddings, p->host_embeddings);
+                assert_int_equal(l->rank_profiles[1].weights, l->model->others[0]->arena.bytes[PURPOSE_WEIGHTS]);
+            }
             loaded_model_close(l);
         }
     }

@@ -852,51 +852,57 @@ static bool has_devices(int32_t num_ranks)
 }
 
 /* The same for stages of the model, and ranks in each. */
-static bool can_cut(const char *name, int32_t num_stages, int32_t num_ranks)
+static bool can_cut(const char *name, int32_t num_stages, int32_t num_ranks, bool expert_parallel)
 {
     static struct model_spec stage;
     static struct model_config config;
     struct error err;
     config = load_config(name);
     return model_spec_stage(&config.spec, 0, num_stages, &stage, &err) == STATUS_OK &&
-           (num_ranks == 1 || can_share(name, num_ranks, false));
+           (num_ranks == 1 || can_share(name, num_ranks, expert_parallel));
 }
 
 static void test_logits_of_stages(void **state)
 {
     (void)state;
     const struct golden_choice chosen = golden_choose();
-    const int32_t counts[][2] = {{2, 1}, {3, 1}, {2, 2}};
-    int models[3] = {0};
+    static const struct {
+        int32_t stages, ranks;
+        bool expert_parallel;
+    } counts[] = {{2, 1, false}, {3, 1, false}, {2, 2, false}, {2, 2, true}};
+    enum { COUNTS = sizeof counts / sizeof *counts };
+    int models[COUNTS] = {0};
     if (!has_devices(2)) {
         print_message("skipped: fewer than two CUDA devices\n");
         skip();
     }
     for (int i = 0; i < chosen.count; i++)
-        for (int n = 0; n < 3; n++) {
-            const int32_t stages = counts[n][0], ranks = counts[n][1];
-            const struct variant variants[] = {{.chunk = 64, .num_stages = stages, .num_ranks = ranks},
-                                               {.chunk = 7,
-                                                .num_stages = stages,
-                                                .num_ranks = ranks,
-                                                .copy_weights = true,
-                                                .grouped = true,
-                                                .swaps = true},
-                                               {.chunk = 4, .num_stages = stages, .num_ranks = ranks, .runs = true}};
-            if (!has_devices(stages * ranks) || !can_cut(chosen.names[i], stages, ranks)) continue;
+        for (int n = 0; n < COUNTS; n++) {
+            const int32_t stages = counts[n].stages, ranks = counts[n].ranks;
+            const bool experts = counts[n].expert_parallel;
+            struct variant variants[] = {{.chunk = 64, .num_stages = stages, .num_ranks = ranks},
+                                         {.chunk = 7,
+                                          .num_stages = stages,
+                                          .num_ranks = ranks,
+                                          .copy_weights = true,
+                                          .grouped = true,
+                                          .swaps = true},
+                                         {.chunk = 4, .num_stages = stages, .num_ranks = ranks, .runs = true}};
+            if (!has_devices(stages * ranks) || !can_cut(chosen.names[i], stages, ranks, experts)) continue;
             models[n]++;
             for (int j = 0; j < 3; j++) {
+                variants[j].expert_parallel = experts;
                 const double error = largest_error(chosen.names[i], &variants[j]);
                 print_message("%s, %d stages of %d, variant %d: relative error %.2g\n", chosen.names[i], stages, ranks,
                               j, error);
                 if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
             }
         }
-    for (int n = 0; n < 3; n++)
-        print_message("%d stages of %d: %d checkpoints\n", counts[n][0], counts[n][1], models[n]);
+    for (int n = 0; n < COUNTS; n++)
+        print_message("%d stages of %d: %d checkpoints\n", counts[n].stages, counts[n].ranks, models[n]);
     assert_true(models[0] > 0);
     if (chosen.count == golden_num_checkpoints && has_devices(4))
-        assert_true(models[0] > 10 && models[1] > 3 && models[2] > 3);
+        assert_true(models[0] > 10 && models[1] > 3 && models[2] > 3 && models[3] > 3);
 }
 
 /* A decode that stores nothing. */

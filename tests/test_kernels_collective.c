@@ -384,38 +384,73 @@ static bool check_samples(struct rank *r, const int32_t *tokens, const int32_t *
     return true;
 }
 
+/* A call of sample on the rank's memory. */
+static struct sample_args share_args(const struct rank *r, int call)
+{
+    int32_t *numbers = r->sampling->numbers;
+    const bool alone = call % 3 == 2; /* the first rank has all ids */
+    const int64_t first = alone ? (r->number > 0) * VOCAB : first_column(r->number, r->num_ranks, VOCAB);
+    const int64_t end = alone ? VOCAB : first_column(r->number + 1, r->num_ranks, VOCAB);
+    return (struct sample_args){.logits = (float *)r->device,
+                                .logits_stride = LOGITS,
+                                .num_samples = SAMPLES,
+                                .vocab_size = VOCAB,
+                                .states = r->sampling->states,
+                                .state_indices = numbers,
+                                .output_positions = numbers + SAMPLES,
+                                .token_ids = numbers + 2 * SAMPLES,
+                                .history = numbers + 3 * SAMPLES,
+                                .history_stride = 1,
+                                .share = {r->number, r->num_ranks, (int32_t)first, (int32_t)(end - first)}};
+}
+
+static void upload_samples(struct rank *r)
+{
+    int32_t host[4 * SAMPLES];
+    upload(r, SAMPLES * LOGITS * (int64_t)sizeof(float));
+    for (int32_t i = 0; i < 4 * SAMPLES; i++) host[i] = i < SAMPLES ? i : i < 2 * SAMPLES ? 0 : -7;
+    r->b->copy(r->b, r->sampling->numbers, host, sizeof host, NULL);
+}
+
 static void *sample_shares(void *rank)
 {
     struct rank *r = rank;
-    int32_t *numbers = r->sampling->numbers, expected[SAMPLES], host[4 * SAMPLES];
+    int32_t expected[SAMPLES];
     for (int call = 0; call < 6; call++) {
-        const bool alone = call % 3 == 2; /* the first rank has all ids */
-        const int64_t first = alone ? (r->number > 0) * VOCAB : first_column(r->number, r->num_ranks, VOCAB);
-        const int64_t end = alone ? VOCAB : first_column(r->number + 1, r->num_ranks, VOCAB);
-        const struct sample_args args = {.logits = (float *)r->device,
-                                         .logits_stride = LOGITS,
-                                         .num_samples = SAMPLES,
-                                         .vocab_size = VOCAB,
-                                         .states = r->sampling->states,
-                                         .state_indices = numbers,
-                                         .output_positions = numbers + SAMPLES,
-                                         .token_ids = numbers + 2 * SAMPLES,
-                                         .history = numbers + 3 * SAMPLES,
-                                         .history_stride = 1,
-                                         .share = {r->number, r->num_ranks, (int32_t)first, (int32_t)(end - first)}};
+        const struct sample_args args = share_args(r, call);
         prepare_samples(r, call, &args.share, expected);
-        upload(r, SAMPLES * LOGITS * (int64_t)sizeof(float));
-        for (int32_t i = 0; i < 4 * SAMPLES; i++) host[i] = i < SAMPLES ? i : i < 2 * SAMPLES ? 0 : -7;
-        r->b->copy(r->b, numbers, host, sizeof host, NULL);
+        upload_samples(r);
         r->b->sample(r->b, &args);
         if (!check_samples(r, args.token_ids, args.history, expected)) break;
     }
     return NULL;
 }
 
+/* A group that pauses draws tokens, though not those of all logits. */
+static void *sample_alone(void *rank)
+{
+    struct rank *r = rank;
+    struct group_operations kept;
+    struct error err;
+    const struct sample_args args = share_args(r, 0);
+    int32_t tokens[SAMPLES], ignored[SAMPLES];
+    prepare_samples(r, 0, &args.share, ignored);
+    upload_samples(r);
+    backend_group_pause(r->b, &kept);
+    r->b->sample(r->b, &args);
+    r->b->copy(r->b, tokens, args.token_ids, sizeof tokens, NULL);
+    must(r->b->stream_synchronize(r->b, NULL, &err), &err);
+    backend_group_resume(r->b, &kept);
+    for (int32_t i = 0; i < SAMPLES; i++)
+        if (tokens[i] < -1 || tokens[i] >= VOCAB)
+            snprintf(r->wrong, sizeof r->wrong, "sample %d of a group that pauses is %d", i, tokens[i]);
+    return NULL;
+}
+
 static void ranks_sample_from_their_own_logits(void **state)
 {
     (void)state;
+    for_ranks(sample_alone);
     for_ranks(sample_shares);
 }
 

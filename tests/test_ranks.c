@@ -217,8 +217,8 @@ static void test_refusals(void **state)
     options.device = "cuda:0,1,2";
     assert_refused(&options, "names 3 GPUs, but tensor_parallel_size is 2");
     options.device = "cpu";
-    options.cpu_offload_embeddings = true;
-    assert_refused(&options, "does not combine with cpu_offload_embeddings");
+    options.cpu_offload_experts = 1;
+    assert_refused(&options, "does not combine with cpu_offload_experts");
 }
 
 static void stop_at_once(void *flag, const struct answer_piece *piece)

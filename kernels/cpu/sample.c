@@ -358,7 +358,7 @@ static int32_t choose_best(const struct share_best *best, int32_t num_ranks)
 static void sample_shared(struct backend *b, const struct sample_args *args)
 {
     const int32_t num_ranks = args->share.num_ranks;
-    struct share_best best[SHARED_AT_ONCE * COLLECTIVE_MAX_RANKS];
+    struct share_best best[SHARED_AT_ONCE * COLLECTIVE_MAX_RANKS] = {{0, 0}}; /* a group that pauses gathers nothing */
     for (int32_t first = 0; first < args->num_samples; first += SHARED_AT_ONCE) {
         const int32_t left = args->num_samples - first, count = left < SHARED_AT_ONCE ? left : SHARED_AT_ONCE;
         const struct shared_samples shared = {args, first, count, best};

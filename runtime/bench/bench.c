@@ -150,9 +150,11 @@ static const char *rank_device(const struct bench *b, int rank)
 /* What the title says of the device is true of each rank. */
 static void report_ranks(struct bench *b)
 {
+    const struct engine_options *o = &b->options->engine;
     const int count = engine_pool_info(b->pool)->num_ranks;
     char words[64];
-    report_integer(&b->report, "tensor_parallel_size", NULL, count);
+    report_integer(&b->report, "tensor_parallel_size", NULL, o->tensor_parallel_size);
+    report_integer(&b->report, "pipeline_parallel_size", NULL, o->pipeline_parallel_size);
     snprintf(words, sizeof words, "\nranks    %d share the model, on ", count);
     if (count > 1) report_devices(b, words, count, rank_device);
 }

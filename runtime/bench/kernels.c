@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/processors.h"
 #include "base/clock.h"
+#include "kernels/gpu_list.h"
 #include "kernels/ranks.h"
 #include "model/quantization.h"
 #include "model/weight_parts.h"
@@ -660,19 +661,16 @@ static enum status choose_sizes(const struct kernels_options *o, struct measurem
 static enum status name_device(const struct kernels_options *o, const struct measurement *m, int32_t rank, char *device,
                                size_t size, struct error *err)
 {
-    const char *list = strncmp(o->device, "cuda:", 5) == 0 && strchr(o->device, ',') ? o->device + 5 : NULL;
-    int32_t count = 1;
-    for (const char *c = list; c && *c; c++) count += *c == ',';
-    if (list && count != o->num_ranks)
+    const int32_t count = gpu_list_count(o->device);
+    if (count > 1 && count != o->num_ranks)
         return error_set(err, STATUS_INVALID, "device '%s' names %d GPUs, but --tensor-parallel-size is %d", o->device,
                          count, o->num_ranks);
-    for (int32_t i = 0; i < rank && list; i++) list = strchr(list, ',') + 1;
-    if (list)
-        snprintf(device, size, "cuda:%.*s", (int)strcspn(list, ","), list);
+    if (count > 1)
+        snprintf(device, size, "cuda:%d", gpu_list_at(o->device, rank));
     else if (rank == 0)
         snprintf(device, size, "%s", o->device);
     else if (m->ranks[0]->discrete)
-        snprintf(device, size, "cuda:%d", atoi(strchr(m->ranks[0]->name, ':') + 1) + rank);
+        snprintf(device, size, "cuda:%d", gpu_list_at(m->ranks[0]->name, 0) + rank);
     else
         snprintf(device, size, "cpu");
     return STATUS_OK;

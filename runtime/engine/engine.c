@@ -133,15 +133,25 @@ static void warn_of_interval(const struct engine *e)
     log_warn(e->options.log, &warning);
 }
 
+/* "cuda:0, cuda:1"; ranks on the CPU have one name. */
+static void name_devices(const struct engine_info *info, char *text, size_t size)
+{
+    const int32_t count = info->discrete ? info->num_ranks : 1;
+    size_t length = 0;
+    for (int32_t r = 0; r < count && length < size; r++)
+        length += (size_t)snprintf(text + length, size - length, "%s%s", r ? ", " : "", info->rank_memory[r].device);
+}
+
 static void say_ready(const struct engine *e)
 {
     const struct memory_profile *p = &e->loaded->profile;
-    char states[96] = "";
+    char states[96] = "", devices[256];
+    name_devices(&e->info, devices, sizeof devices);
     if (p->num_state_slots > 0)
         snprintf(states, sizeof states, ", %d state slots of %.2f MiB for sequences and %d for snapshots",
                  p->num_state_slots - p->num_snapshot_slots, (double)p->slot_bytes / (1 << 20), p->num_snapshot_slots);
     log_write(e->options.log, LOG_INFO, "%s ready on %s in %.3f s: %d block%s of %d tokens%s, max_model_len %d",
-              e->options.model, p->device, e->info.start_seconds, p->num_blocks, plural(p->num_blocks),
+              e->options.model, devices, e->info.start_seconds, p->num_blocks, plural(p->num_blocks),
               e->loaded->limits.block_size, states, e->loaded->limits.max_model_len);
 }
 

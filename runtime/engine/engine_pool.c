@@ -7,6 +7,7 @@
 
 #include "base/plural.h"
 #include "kernels/backend.h"
+#include "kernels/gpu_list.h"
 #include "kernels/ranks.h"
 #include "runtime/engine/piece_copy.h"
 #include "runtime/engine/prefix_routes.h"
@@ -233,30 +234,27 @@ static enum status check_count(const struct engine_options *o, const char *what,
     return STATUS_INVALID;
 }
 
-/* Gives GPU `place` of all, whose number begins at `number`, to its engine. */
-static void add_gpu(const struct engine_options *o, struct worker *workers, int place, const char *number)
+/* Gives a GPU, which is number `place` of all, to its engine. */
+static void add_gpu(const struct engine_options *o, struct worker *workers, int place, int32_t gpu)
 {
     const int rank = place % engine_options_ranks(o);
     struct worker *w = &workers[place / engine_options_ranks(o)];
     const size_t length = rank == 0 ? 0 : strlen(w->device);
-    snprintf(w->device + length, sizeof w->device - length, "%s%.*s", rank == 0 ? "cuda:" : ",",
-             (int)strspn(number, "0123456789"), number);
+    snprintf(w->device + length, sizeof w->device - length, "%s%d", rank == 0 ? "cuda:" : ",", gpu);
 }
 
-/* The devices of a list, "cuda:A,B,..". */
 static enum status name_listed(const struct engine_options *o, struct worker *workers, struct error *err)
 {
-    const char *list = o->device + strlen("cuda:"), *at = list;
+    const int32_t count = gpu_list_count(o->device);
     char what[64];
-    int count = 1;
-    for (const char *c = list; *c; c++) count += *c == ',';
     snprintf(what, sizeof what, "the device '%.32s' is", o->device);
     if (check_count(o, what, count, true, err) != STATUS_OK) return STATUS_INVALID;
-    for (int i = 0; i < count; i++, at += strcspn(at, ",") + 1) {
-        for (const char *before = list; before < at; before += strcspn(before, ",") + 1)
-            if (atoi(before) == atoi(at))
-                return error_set(err, STATUS_INVALID, "the device '%s' names GPU %d twice", o->device, atoi(at));
-        add_gpu(o, workers, i, at);
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t gpu = gpu_list_at(o->device, i);
+        for (int32_t k = 0; k < i; k++)
+            if (gpu_list_at(o->device, k) == gpu)
+                return error_set(err, STATUS_INVALID, "the device '%s' names GPU %d twice", o->device, gpu);
+        add_gpu(o, workers, i, gpu);
     }
     return STATUS_OK;
 }
@@ -265,18 +263,14 @@ static enum status name_devices(const struct engine_options *o, struct worker *w
 {
     if (engine_options_ranks(o) > 1) backend_expect_ranks();
     const int num_gpus = backend_num_gpus(), n = o->data_parallel_size;
-    char number[16];
-    if (strncmp(o->device, "cuda:", 5) == 0) return name_listed(o, workers, err);
+    if (gpu_list_count(o->device) > 0) return name_listed(o, workers, err);
     if (strcmp(o->device, "cpu") == 0 || num_gpus == 0) { /* opening "cuda" says why there is none */
         const char *device = strcmp(o->device, "auto") == 0 ? "cpu" : o->device;
         for (int i = 0; i < n; i++) snprintf(workers[i].device, sizeof workers[i].device, "%s", device);
         return STATUS_OK;
     }
     if (check_count(o, "this process sees", num_gpus, false, err) != STATUS_OK) return STATUS_INVALID;
-    for (int i = 0; i < n * engine_options_ranks(o); i++) {
-        snprintf(number, sizeof number, "%d", i);
-        add_gpu(o, workers, i, number);
-    }
+    for (int i = 0; i < n * engine_options_ranks(o); i++) add_gpu(o, workers, i, i);
     return STATUS_OK;
 }
 

@@ -14,15 +14,15 @@ static enum status check(const struct engine_options *o, struct error *err)
     if (o->node_rank >= o->nnodes)
         return error_set(err, STATUS_INVALID, "node_rank is %d, but there are %d nodes: 0 to %d", o->node_rank,
                          o->nnodes, o->nnodes - 1);
+    if (o->pipeline_parallel_size > 1)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "nnodes is %d, which quire does not combine with pipeline_parallel_size", o->nnodes);
     if (o->tensor_parallel_size % o->nnodes != 0)
         return error_set(err, STATUS_INVALID, "tensor_parallel_size is %d, which %d nodes cannot share equally",
                          o->tensor_parallel_size, o->nnodes);
     if (o->data_parallel_size > 1)
         return error_set(err, STATUS_UNSUPPORTED, "nnodes is %d, which quire does not combine with data_parallel_size",
                          o->nnodes);
-    if (o->pipeline_parallel_size > 1)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "nnodes is %d, which quire does not combine with pipeline_parallel_size", o->nnodes);
     return STATUS_OK;
 }
 
@@ -35,7 +35,6 @@ static bool append_facts(const struct engine_options *o, struct text *out)
            text_printf(out, "quantization: %s\n", o->quantization ? o->quantization : "none") &&
            text_printf(out, "load_format: %s\n", dummy ? "dummy" : "auto") &&
            text_printf(out, "seed: %llu\n", dummy ? (unsigned long long)o->seed : 0) &&
-           text_printf(out, "enable_expert_parallel: %s\n", o->enable_expert_parallel ? "yes" : "no") &&
            text_printf(out, "enable_expert_parallel: %s\n", o->enable_expert_parallel ? "true" : "false") &&
            text_printf(out, "speculative method: %d\n", (int)s->method) &&
            text_printf(out, "num_speculative_tokens: %d\n", s->num_speculative_tokens);

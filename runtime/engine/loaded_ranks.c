@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/plural.h"
+#include "kernels/gpu_list.h"
 #include "model/nodes/nodes.h"
 #include "model/shard.h"
 #include "model/stage.h"
@@ -53,41 +53,25 @@ int loaded_rank_threads(const struct engine_options *o)
     return threads > 0 ? threads : 1;
 }
 
-/* Entry `rank` of the numbers behind "cuda:", of which there are *count. */
-static int entry_of(const char *list, int32_t rank, int32_t *count)
-{
-    int found = -1;
-    *count = 0;
-    for (const char *at = list; at; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (*count == rank) found = atoi(at);
-        ++*count;
-    }
-    return found;
-}
-
 enum status loaded_rank_device(const struct engine_options *o, const struct backend *first, int32_t rank, char *device,
                                size_t size, struct error *err)
 {
-    const int32_t num_ranks = num_ranks_here(o);
-    const bool is_list = strncmp(o->device, "cuda:", 5) == 0 && strchr(o->device, ',');
-    int32_t count = 1;
-    if (is_list) {
-        snprintf(device, size, "cuda:%d", entry_of(o->device + 5, rank, &count));
+    const int32_t num_ranks = num_ranks_here(o), count = gpu_list_count(o->device);
+    if (count > 1) {
+        snprintf(device, size, "cuda:%d", gpu_list_at(o->device, rank < count ? rank : 0));
         if (count == num_ranks) return STATUS_OK;
         if (o->pipeline_parallel_size > 1)
             return error_set(err, STATUS_INVALID,
-                             "device '%s' names %d GPU%s, but tensor_parallel_size %d and pipeline_parallel_size %d "
+                             "device '%s' names %d GPUs, but tensor_parallel_size %d and pipeline_parallel_size %d "
                              "need %d",
-                             o->device, count, plural(count), o->tensor_parallel_size, o->pipeline_parallel_size,
-                             num_ranks);
-        return error_set(err, STATUS_INVALID, "device '%s' names %d GPU%s, but tensor_parallel_size is %d%s", o->device,
-                         count, plural(count), o->tensor_parallel_size, o->nnodes > 1 ? ", shared by the nodes" : "");
+                             o->device, count, o->tensor_parallel_size, o->pipeline_parallel_size, num_ranks);
+        return error_set(err, STATUS_INVALID, "device '%s' names %d GPUs, but tensor_parallel_size is %d%s", o->device,
+                         count, o->tensor_parallel_size, o->nnodes > 1 ? ", shared by the nodes" : "");
     }
     if (rank == 0)
         snprintf(device, size, "%s", o->device);
     else if (first->discrete)
-        snprintf(device, size, "cuda:%d", atoi(strchr(first->name, ':') + 1) + rank);
+        snprintf(device, size, "cuda:%d", gpu_list_at(first->name, 0) + rank);
     else
         snprintf(device, size, "cpu");
     return STATUS_OK;
@@ -109,12 +93,12 @@ static enum status check(const struct engine_options *o, struct error *err)
 {
     const bool stages = o->pipeline_parallel_size > 1;
     const enum draft_method method = o->speculative.method;
-    const char *what = o->cpu_offload_experts > 0        ? "cpu_offload_experts"
-                       : o->cpu_offload_embeddings       ? "cpu_offload_embeddings"
-                       : stages && o->nnodes > 1         ? "several nodes"
-                       : stages && method == DRAFT_MODEL ? "a draft model"
-                       : stages && method == DRAFT_MTP   ? "the model's own layers for multi-token prediction"
-                                                         : NULL;
+    const char *what = o->cpu_offload_experts > 0            ? "cpu_offload_experts"
+                       : stages && o->cpu_offload_embeddings ? "cpu_offload_embeddings"
+                       : stages && o->nnodes > 1             ? "several nodes"
+                       : stages && method == DRAFT_MODEL     ? "a draft model"
+                       : stages && method == DRAFT_MTP       ? "the model's own layers for multi-token prediction"
+                                                             : NULL;
     if (engine_options_ranks(o) > COLLECTIVE_MAX_RANKS)
         return error_set(err, STATUS_INVALID,
                          "tensor_parallel_size %d and pipeline_parallel_size %d make %d ranks; there may be %d at most",
@@ -173,8 +157,9 @@ enum status loaded_ranks_open(const struct engine_options *o, struct loaded_mode
 static enum status open_weights(const struct engine_options *o, const struct loaded_model *l, struct loaded_rank *rank,
                                 struct error *err)
 {
+    const bool by_device = l->backend->fill_dummy && !o->cpu_offload_embeddings;
     if (o->load_format == LOAD_FORMAT_DUMMY)
-        return model_weights_dummy(&rank->spec, o->seed, l->backend->fill_dummy != NULL, &rank->weights, err);
+        return model_weights_dummy(&rank->spec, o->seed, by_device, &rank->weights, err);
     return model_weights_open(o->model, &rank->spec, NULL, &rank->weights, err);
 }
 

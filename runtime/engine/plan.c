@@ -65,7 +65,7 @@ int32_t plan_num_ids(const struct loaded_model *l)
 int32_t plan_host_expert_layers(const struct engine_options *o, const struct loaded_model *l)
 {
     const struct model_spec *spec = &l->config.spec;
-    if (!l->backend->discrete || model_spec_num_experts(spec) == 0) return 0;
+    if (!l->backend->discrete || l->num_ranks > 1 || model_spec_num_experts(spec) == 0) return 0;
     return o->cpu_offload_experts < spec->num_layers ? o->cpu_offload_experts : spec->num_layers;
 }
 
@@ -81,7 +81,8 @@ enum status plan_make(const struct engine_options *options, struct loaded_model 
         .host_backend = l->host_backend,
         .nodes = l->nodes};
     l->weights.host_expert_layers = plan_host_expert_layers(options, l);
-    l->weights.host_embeddings = options->cpu_offload_embeddings && l->backend->discrete;
+    for (int32_t r = 0; r < loaded_num_ranks(l); r++)
+        loaded_rank_weights(l, r)->host_embeddings = options->cpu_offload_embeddings && l->backend->discrete;
     enum status status = memory_plan_device(options, l, err);
     if (status == STATUS_OK) status = check_block_size(options->block_size, err);
     if (status == STATUS_OK) status = choose_dtypes(options, l, model_options, err);

@@ -7,7 +7,7 @@
 
 int32_t plan_num_ids(const struct loaded_model *l); /* num_ids of struct engine_info */
 
-/* Of how many layers the experts stay in host memory while a GPU computes the rest. */
+/* Of how many layers the experts stay in host memory while a GPU computes the rest; of several ranks none. */
 int32_t plan_host_expert_layers(const struct engine_options *o, const struct loaded_model *l);
 
 /* UNSUPPORTED: a head size does not suit a KV cache of this type. */

@@ -3,26 +3,15 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/gpu_list.h"
 #include "runtime/engine/engine_pool.h"
 #include "runtime/options/command.h"
 #include "runtime/options/speculation_flags.h"
 
-/* "N" or "N,M,.." */
-static bool are_numbers(const char *text)
-{
-    static const char digits[] = "0123456789";
-    size_t length = strspn(text, digits);
-    while (length > 0 && text[length] == ',') {
-        text += length + 1;
-        length = strspn(text, digits);
-    }
-    return length > 0 && text[length] == '\0';
-}
-
 enum status engine_flags_parse_device(void *target, const char *text, struct error *err)
 {
-    const bool numbered = strncmp(text, "cuda:", 5) == 0 && are_numbers(text + 5);
-    if (!numbered && strcmp(text, "auto") != 0 && strcmp(text, "cpu") != 0 && strcmp(text, "cuda") != 0) {
+    if (gpu_list_count(text) == 0 && strcmp(text, "auto") != 0 && strcmp(text, "cpu") != 0 &&
+        strcmp(text, "cuda") != 0) {
         return error_set(err, STATUS_INVALID, "expected auto|cpu|cuda|cuda:N[,M,..], got '%s'", text);
     }
     *(const char **)target = text;

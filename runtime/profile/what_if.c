@@ -122,7 +122,7 @@ static void gpu_shares(struct maker *m)
 static void offloaded_experts(struct maker *m)
 {
     const struct model_spec *spec = &m->base->config->spec;
-    for (int quarter = 0; quarter <= 4 && model_spec_num_experts(spec) > 0; quarter++) {
+    for (int quarter = 0; quarter <= 4 && model_spec_num_experts(spec) > 0 && m->base->num_ranks == 1; quarter++) {
         struct engine_options o = *m->now;
         o.cpu_offload_experts = spec->num_layers * quarter / 4;
         if (o.cpu_offload_experts != m->base->memory->host_expert_layers)

@@ -8,6 +8,8 @@
 
 using namespace collective;
 
+enum { MOST_PIECES = 4 /* of a thread at a time */, SENDERS = 4 /* blocks that send a token in words */ };
+
 template <class T> struct reduce_call {
     struct peers peers;
     T *out;
@@ -19,11 +21,6 @@ template <class T> struct reduce_call {
     int pieces; /* of a token */
     int tokens;
     int chunk; /* tokens of a pass */
-};
-
-union piece_words {
-    uint4 all;
-    uint2 words[2];
 };
 
 template <class T, int N>
@@ -49,42 +46,66 @@ static __device__ __forceinline__ piece<T, N> add_residual(const float (&sum)[N]
     return p;
 }
 
-/* Adds up a token, and writes its residual and its norm. receive(k, i) is piece i of the token of rank k, another one.
- * PIECES: of a thread. */
-template <int PIECES, class T, int N, class Receive>
-static __device__ __forceinline__ void finish_token(const reduce_call<T> &c, int token, const raw_gains<N> *gains,
-                                                    struct warp_sums *sums, Receive receive)
+/* The sums over the block. Two calls that follow each other have different `sums`. */
+template <int ROWS> static __device__ __forceinline__ void block_sums(float (&x)[ROWS], struct warp_sums (&sums)[ROWS])
 {
-    const int64_t row = (int64_t)token * c.pieces;
-    uint4 mine[PIECES];
-    piece<T, N> kept[PIECES];
-    float squares = 0;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
-    for (int k = 0; k < PIECES; k++) {
-        const int i = threadIdx.x + k * blockDim.x;
-        if (i >= c.pieces) continue;
-        mine[k] = ((const uint4 *)c.x)[row + i];
-        kept[k] = ((const piece<T, N> *)c.residual)[row + i];
+    for (int r = 0; r < ROWS; r++) {
+        x[r] = warp_sum(x[r]);
+        if (lane == 0) sums[r].of_warps[warp] = x[r];
     }
+    __syncthreads();
 #pragma unroll
-    for (int k = 0; k < PIECES; k++) {
-        const int i = threadIdx.x + k * blockDim.x;
-        if (i >= c.pieces) continue;
+    for (int r = 0; r < ROWS; r++) {
+        x[r] = lane < (int)blockDim.x / 32 ? sums[r].of_warps[lane] : 0;
+        x[r] = __shfl_sync(~0u, warp_sum<BLOCK_SUM_WARPS>(x[r]), 0);
+    }
+}
+
+/* Adds up the tokens from `token` to `end`, ROWS of them at most, and writes their residuals and their norms.
+ * receive(token, k, i) is piece i of rank k, another one. PIECES: of a thread. */
+template <int ROWS, int PIECES, class T, int N, class Receive>
+static __device__ __forceinline__ void finish_tokens(const reduce_call<T> &c, int token, int end,
+                                                     const raw_gains<N> *gains, struct warp_sums (&sums)[ROWS],
+                                                     Receive receive)
+{
+    uint4 mine[ROWS][PIECES];
+    piece<T, N> kept[ROWS][PIECES];
+    float squares[ROWS] = {};
+    auto for_each = [&](auto f) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int k = 0; k < PIECES; k++) {
+                const int i = threadIdx.x + k * blockDim.x;
+                if (token + r < end && i < c.pieces) f(r, k, (int64_t)(token + r) * c.pieces + i, i);
+            }
+    };
+    for_each([&](int r, int k, int64_t at, int) {
+        mine[r][k] = ((const uint4 *)c.x)[at];
+        kept[r][k] = ((const piece<T, N> *)c.residual)[at];
+    });
+    for_each([&](int r, int k, int64_t at, int i) {
         float sum[N];
-        for (int r = 0; r < c.peers.count; r++)
-            add_part<T, N>(sum, r == c.peers.rank ? mine[k] : receive(r, i), r == 0);
-        kept[k] = add_residual<T, N>(sum, kept[k], c.multiplier, &squares);
-        ((piece<T, N> *)c.residual)[row + i] = kept[k];
-    }
-    const float factor = rsqrtf(block_sum(squares, sums) / (float)(c.pieces * N) + c.norm.eps);
+        for (int rank = 0; rank < c.peers.count; rank++)
+            add_part<T, N>(sum, rank == c.peers.rank ? mine[r][k] : receive(token + r, rank, i), rank == 0);
+        kept[r][k] = add_residual<T, N>(sum, kept[r][k], c.multiplier, &squares[r]);
+        ((piece<T, N> *)c.residual)[at] = kept[r][k];
+    });
+    block_sums(squares, sums);
+    for_each([&](int r, int k, int64_t at, int) {
+        const float factor = rsqrtf(squares[r] / (float)(c.pieces * N) + c.norm.eps);
+        apply_gains(kept[r][k], factor, gains[k], c.norm.gain_dtype);
+        if (!c.quantized.data) ((piece<T, N> *)c.out)[at] = kept[r][k];
+    });
+    if (!c.quantized.data) return;
 #pragma unroll
-    for (int k = 0; k < PIECES; k++) {
-        const int i = threadIdx.x + k * blockDim.x;
-        if (i >= c.pieces) continue;
-        apply_gains(kept[k], factor, gains[k], c.norm.gain_dtype);
-        if (!c.quantized.data) ((piece<T, N> *)c.out)[row + i] = kept[k];
+    for (int r = 0; r < ROWS; r++) {
+        if (token + r >= end) break;
+        if (r > 0) __syncthreads();
+        quantize_token(c.quantized, token + r, kept[r], c.pieces, [](int) { return piece<T, N>(); });
     }
-    if (c.quantized.data) quantize_token(c.quantized, token, kept, c.pieces, [](int) { return piece<T, N>(); });
 }
 
 template <int PIECES, class T, int N>
@@ -99,34 +120,26 @@ static __device__ __forceinline__ void load_all_gains(const reduce_call<T> &c, r
 
 /* ---- in words ---- */
 
-template <class T> static __device__ __forceinline__ void send_token(const reduce_call<T> &c, uint32_t call, int token)
-{
-    const int64_t row = (int64_t)token * c.pieces;
-    for (int i = threadIdx.x; i < c.pieces; i += blockDim.x) {
-        piece_words mine;
-        mine.all = ((const uint4 *)c.x)[row + i];
-        send(c.peers, call, (int)(2 * (row + i)), mine.words[0]);
-        send(c.peers, call, (int)(2 * (row + i)) + 1, mine.words[1]);
-    }
-}
-
-/* Two calls of block_sum that follow each other have different sums. */
+/* Blocks that have no token of their own send, too. */
 template <class T, int PIECES>
 static __global__ void __launch_bounds__(THREADS) in_words_kernel(const __grid_constant__ reduce_call<T> c)
 {
     constexpr int N = 16 / sizeof(T);
-    __shared__ struct warp_sums sums[2];
+    __shared__ struct warp_sums sums[2][1];
+    const int words = 2 * c.tokens * c.pieces;
     raw_gains<N> gains[PIECES];
     let_next_start();
     load_all_gains<PIECES, T, N>(c, gains);
     wait_for_previous();
     const uint32_t call = begin_call(c.peers);
-    for (int token = blockIdx.x; token < c.tokens; token += gridDim.x) send_token(c, call, token);
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += gridDim.x * blockDim.x)
+        send(c.peers, call, i, ((const uint2 *)c.x)[i]);
     int parity = 0;
     for (int token = blockIdx.x; token < c.tokens; token += gridDim.x, parity ^= 1)
-        finish_token<PIECES, T, N>(c, token, gains, &sums[parity], [&](int rank, int i) {
-            return receive_two(c.peers, call, rank, 2 * (token * c.pieces + i));
+        finish_tokens<1, PIECES, T, N>(c, token, c.tokens, gains, sums[parity], [&](int of, int rank, int i) {
+            return receive_two(c.peers, call, rank, 2 * (of * c.pieces + i));
         });
+    __syncthreads();
     end_call(c.peers, call);
 }
 
@@ -155,8 +168,8 @@ template <class T> static __device__ __forceinline__ void send_rows(const reduce
 template <class T, int PIECES>
 static __global__ void __launch_bounds__(THREADS) in_passes_kernel(const __grid_constant__ reduce_call<T> c)
 {
-    constexpr int N = 16 / sizeof(T);
-    __shared__ struct warp_sums sums[2];
+    constexpr int N = 16 / sizeof(T), ROWS = MOST_PIECES / PIECES;
+    __shared__ struct warp_sums sums[2][ROWS];
     const int step = gridDim.x * c.chunk;
     raw_gains<N> gains[PIECES];
     let_next_start();
@@ -169,17 +182,15 @@ static __global__ void __launch_bounds__(THREADS) in_passes_kernel(const __grid_
         if (first + step < c.tokens) send_rows(c, first + step, pass + 1);
         wait_for_signals(c.peers, ROWS_ARE_THERE, pass);
         const int end = min(first + c.chunk, c.tokens);
-        for (int token = first; token < end; token++, parity ^= 1)
-            finish_token<PIECES, T, N>(c, token, gains, &sums[parity], [&](int rank, int i) {
-                return __ldcv(rows_of(c.peers, c.peers.rank, pass, rank) + (token - first) * c.pieces + i);
+        for (int token = first; token < end; token += ROWS, parity ^= 1)
+            finish_tokens<ROWS, PIECES, T, N>(c, token, end, gains, sums[parity], [&](int of, int rank, int i) {
+                return __ldcv(rows_of(c.peers, c.peers.rank, pass, rank) + (of - first) * c.pieces + i);
             });
     }
     if (threadIdx.x == 0) own(c.peers)->row_passes[blockIdx.x] = pass - 1;
 }
 
 /* ---- launches ---- */
-
-enum { MOST_PIECES = 4 /* of a thread */ };
 
 /* What passes of rows are faster for than all_reduce and a norm: two ranks send no more by them; of more ranks each
  * sends all rows to all others, so only few. */
@@ -205,7 +216,8 @@ template <class T, int PIECES> static void launch(const struct cuda_state *s, re
 {
     const int threads = cuda_threads_for(call->pieces, THREADS);
     if ((int64_t)call->tokens * call->pieces * 16 <= cuda_most_in_words(s)) {
-        cuda_launch_dependent(s, in_words_kernel<T, PIECES>, {cuda_blocks_for(s, call->tokens), threads}, *call);
+        cuda_launch_dependent(s, in_words_kernel<T, PIECES>,
+                              {cuda_blocks_for(s, (int64_t)SENDERS * call->tokens), threads}, *call);
         return;
     }
     const int most = ROWS_PIECES / (s->group->num_ranks - 1) / call->pieces;
