@@ -568,6 +568,14 @@ static void destroy(struct model *m)
     free(m);
 }
 
+/* The threads that upload weights look at the failure, too. */
+static void leave_failure(struct model *m)
+{
+    struct error ignored;
+    wait_for_weights(m, NULL, &ignored);
+    m->backend->failure = NULL;
+}
+
 /* After a failure, what waits on a GPU for a rank that is not to come may never end, and to free what it uses would
  * wait for it: the memory is left to the end of the process. */
 void model_destroy(struct model *m)
@@ -577,10 +585,10 @@ void model_destroy(struct model *m)
     if (m->backend->discrete && group_has_failed(m->backend->failure)) return;
     struct group_failure *failure = m->failure;
     for (int32_t i = 0; i < m->num_others; i++) {
-        if (failure) m->others[i]->backend->failure = NULL;
+        if (failure) leave_failure(m->others[i]);
         destroy(m->others[i]);
     }
-    if (failure) m->backend->failure = NULL;
+    if (failure) leave_failure(m);
     destroy(m);
     group_failure_free(failure);
 }
