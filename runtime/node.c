@@ -83,15 +83,22 @@ static void find_address(struct engine_options *o)
     if (o->master_port == 0) o->master_port = read_number("MASTER_PORT", &port) && port < 65536 ? port : 29501;
 }
 
-enum status node_prepare(struct engine_options *o, struct error *err)
+enum status node_find(struct engine_options *o, struct error *err)
 {
-    struct fingerprint model;
     if (o->nnodes <= 1) {
         o->node_rank = 0;
         return STATUS_OK;
     }
     if (o->node_rank < 0 && find_rank(o, err) != STATUS_OK) return STATUS_INVALID;
     find_address(o);
+    return STATUS_OK;
+}
+
+enum status node_prepare(struct engine_options *o, struct error *err)
+{
+    struct fingerprint model;
+    if (node_find(o, err) != STATUS_OK) return STATUS_INVALID;
+    if (o->nnodes <= 1) return STATUS_OK;
     const enum status status = fingerprint_model(o->model, o->load_format != LOAD_FORMAT_DUMMY, &model, err);
     snprintf(o->node_facts, sizeof o->node_facts, "program: %.150s\nmodel: %s\n", version_text(), model.text);
     return status;

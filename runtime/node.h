@@ -5,11 +5,12 @@
 
 #include "runtime/engine/engine_options.h"
 
-/* Fills in what was not given, with the folder of the model known: which node this is and where node 0 is, from the
- * environment that mpirun or srun makes, and what all nodes must have alike. Does nothing for one node.
- * INVALID: it is not known which node this is. */
+/* Finds out what was not given: which node this is and where node 0 is, from the environment that mpirun or srun makes.
+ * Does nothing for one node. INVALID: it is not known which node this is. */
+enum status node_find(struct engine_options *o, struct error *err);
+/* The same, and what all nodes must have alike, with the folder of the model known. */
 enum status node_prepare(struct engine_options *o, struct error *err);
-/* After that: whether another process runs the command. */
+/* After either: whether another process runs the command. */
 bool node_serves(const struct engine_options *o);
 /* Does what this node is for, and returns the exit status. `command` begins the sentence of a failure. */
 int node_run(const struct engine_options *o, const char *command);

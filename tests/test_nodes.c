@@ -30,6 +30,11 @@ struct fixture {
     struct temp_folder files, toy;
 };
 
+/* For models that have no tokenizer. */
+#define IDS                                                                                                            \
+    "{\"prompt_token_ids\": [7, 21, 3, 40, 12, 12, 9, 33, 5, 18, 26, 4, 11, 50, 31, 8, 29, 16, 44]}\n"                 \
+    "{\"prompt_token_ids\": [5]}\n{\"prompt_token_ids\": [14, 39, 22, 6, 17]}\n"
+
 static int set_up(void **state)
 {
     static struct fixture f;
@@ -39,6 +44,7 @@ static int set_up(void **state)
     for (int i = 0; i < NUM_PROMPTS; i++)
         snprintf(prompts + strlen(prompts), 64, "Page %d of the book is about paper. It\n", i);
     temp_folder_write_string(&f.files, "prompts.txt", prompts);
+    temp_folder_write_string(&f.files, "ids.jsonl", IDS);
     *state = &f;
     return 0;
 }
@@ -57,9 +63,10 @@ static int tear_down(void **state)
 struct nodes {
     struct fixture *f;
     int count;
-    bool gpus;        /* node i computes on cuda:i */
-    const char *size; /* not NULL: mpirun has started so many, and tells them who they are */
-    int port;         /* of 127.0.0.1, at which nobody listened a moment ago */
+    bool gpus;         /* node i computes on cuda:i */
+    const char *input; /* the name of its file; NULL: prompts.txt */
+    const char *size;  /* not NULL: mpirun has started so many, and tells them who they are */
+    int port;          /* of 127.0.0.1, at which nobody listened a moment ago */
     pid_t pids[MAX_NODES];
     struct program_end {
         int status; /* 128 + signal, if one has ended it */
@@ -107,7 +114,7 @@ static void start_again(struct nodes *n, int node, const char *const *flags, con
     const char *argv[MAX_ARGS];
     file_of(n, node, "jsonl", out, sizeof out);
     file_of(n, node, "txt", said, sizeof said);
-    snprintf(input, sizeof input, "%s/prompts.txt", n->f->files.path);
+    snprintf(input, sizeof input, "%s/%s", n->f->files.path, n->input ? n->input : "prompts.txt");
     snprintf(count, sizeof count, "%d", n->count);
     snprintf(rank, sizeof rank, "%d", node);
     snprintf(port, sizeof port, "%d", n->port);
@@ -237,6 +244,34 @@ static void test_lines_are_those_of_one_process(void **state)
     }
 }
 
+/* Experts, whole or in parts; latents; recurrent layers; norms over all heads. */
+static void test_families(void **state)
+{
+    static const struct {
+        const char *folder, *flag;
+    } rows[] = {{"qwen3_moe", "-ep"},  {"qwen3_moe", "--no-chat"}, {"deepseek_v3", "-ep"},
+                {"qwen3_next", "-ep"}, {"bamba", "--no-chat"},     {"olmo2", "--no-chat"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char folder[512], *texts[2];
+        snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", rows[i].folder);
+        const char *const flags[] = {"-tp",          "2",  "--model",   folder,
+                                     "--max-tokens", "12", "--ordered", "--skip-tokenizer-init",
+                                     rows[i].flag,   NULL};
+        for (int count = 1; count <= 2; count++) {
+            struct nodes n = begin(*state, count);
+            n.input = "ids.jsonl";
+            for (int k = 0; k < count; k++) start(&n, k, flags, none);
+            for (int k = 0; k < count; k++) wait_for(&n, k);
+            for (int k = 0; k < count; k++) assert_int_equal(n.ends[k].status, 0);
+            texts[count - 1] = answers(&n);
+        }
+        assert_int_equal(count_lines(texts[0]), 3);
+        assert_string_equal(texts[1], texts[0]);
+        free(texts[0]);
+        free(texts[1]);
+    }
+}
+
 /* ---- nodes that end ---- */
 
 static const char *const long_two[] = {"-tp", "2", "--max-tokens", "40", "--max-num-seqs", "2", NULL};
@@ -251,6 +286,9 @@ static int end_node(struct nodes *n, const char *const *flags, int victim, int s
         char *text = answers(n);
         lines = count_lines(text);
         free(text);
+        siginfo_t ended = {0};
+        waitid(P_PID, (id_t)n->pids[0], &ended, WEXITED | WNOHANG | WNOWAIT);
+        if (ended.si_pid != 0) fail_msg("node 0 has ended without an answer");
         usleep(2000);
     }
     kill(n->pids[victim], signal);
@@ -322,10 +360,10 @@ static void test_resumed(void **state)
 static void test_stopped(void **state)
 {
     static const char *const flags[] = {
-        "-tp", "2", "--max-tokens", "40", "--max-num-seqs", "2", "--distributed-timeout-seconds", "3", NULL};
+        "-tp", "2", "--max-tokens", "40", "--max-num-seqs", "2", "--distributed-timeout-seconds", "6", NULL};
     struct nodes n = begin(*state, 2);
     end_node(&n, flags, 1, SIGSTOP);
-    assert_end(&n, 0, 1, "node 1 (rank 1) has sent nothing for 3 seconds");
+    assert_end(&n, 0, 1, "node 1 (rank 1) has sent nothing for 6 seconds");
     kill(n.pids[1], SIGCONT);
     wait_for(&n, 1);
     assert_int_equal(n.ends[1].status, 1);
@@ -460,6 +498,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines_are_those_of_one_process),
+        cmocka_unit_test(test_families),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_resumed),

@@ -378,7 +378,8 @@ static int check_and_run(void *options)
     struct texts texts = {0};
     struct error err;
     if (check_flags(o, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    const enum status status = read_texts(o, &texts, &err);
+    if (node_find(&o->engine, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    const enum status status = node_serves(&o->engine) ? STATUS_OK : read_texts(o, &texts, &err);
     const int exit_status =
         status == STATUS_OK
             ? find_model_and_run(o, &texts)
