@@ -255,6 +255,7 @@ enum status loaded_model_serve(const struct engine_options *options, struct erro
     struct loaded_model *l;
     enum status status = create(&l, err);
     if (status == STATUS_OK) status = open_checkpoint(options, l, err);
+    if (status == STATUS_OK) plan_places(options, l);
     if (status == STATUS_OK) status = loaded_nodes_serve(l, err);
     if (l) close_all(l, status, err);
     return status;

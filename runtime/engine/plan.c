@@ -69,6 +69,13 @@ int32_t plan_host_expert_layers(const struct engine_options *o, const struct loa
     return o->cpu_offload_experts < spec->num_layers ? o->cpu_offload_experts : spec->num_layers;
 }
 
+void plan_places(const struct engine_options *o, struct loaded_model *l)
+{
+    l->weights.host_expert_layers = plan_host_expert_layers(o, l);
+    for (int32_t r = 0; r < loaded_num_ranks(l); r++)
+        loaded_rank_weights(l, r)->host_embeddings = o->cpu_offload_embeddings && l->backend->discrete;
+}
+
 enum status plan_make(const struct engine_options *options, struct loaded_model *l, struct model_options *model_options,
                       struct error *err)
 {
@@ -80,9 +87,7 @@ enum status plan_make(const struct engine_options *options, struct loaded_model 
         .copy_weights = l->backend->discrete,
         .host_backend = l->host_backend,
         .nodes = l->nodes};
-    l->weights.host_expert_layers = plan_host_expert_layers(options, l);
-    for (int32_t r = 0; r < loaded_num_ranks(l); r++)
-        loaded_rank_weights(l, r)->host_embeddings = options->cpu_offload_embeddings && l->backend->discrete;
+    plan_places(options, l);
     enum status status = memory_plan_device(options, l, err);
     if (status == STATUS_OK) status = check_block_size(options->block_size, err);
     if (status == STATUS_OK) status = choose_dtypes(options, l, model_options, err);

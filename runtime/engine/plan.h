@@ -10,6 +10,9 @@ int32_t plan_num_ids(const struct loaded_model *l); /* num_ids of struct engine_
 /* Of how many layers the experts stay in host memory while a GPU computes the rest; of several ranks none. */
 int32_t plan_host_expert_layers(const struct engine_options *o, const struct loaded_model *l);
 
+/* Says of the weights of this process's ranks what lies on the host. */
+void plan_places(const struct engine_options *o, struct loaded_model *l);
+
 /* UNSUPPORTED: a head size does not suit a KV cache of this type. */
 enum status plan_check_head_sizes(const struct model_spec *spec, enum dtype cache_dtype, struct error *err);
 
