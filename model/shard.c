@@ -4,6 +4,11 @@
 
 /* ---- quantized matrices ---- */
 
+static bool has_four_bits(const struct weight_scheme *s)
+{
+    return s->format == WEIGHT_INT4 || s->format == WEIGHT_MXFP4;
+}
+
 /* How many rows, and how many columns, from a multiple of that on share a scale or a word. */
 struct cuts {
     int64_t rows, columns;
@@ -12,8 +17,7 @@ struct cuts {
 static struct cuts cuts_of(const struct weight_scheme *s)
 {
     const bool words = s->storage == STORED_PACKED || s->storage == STORED_GPTQ || s->storage == STORED_AWQ;
-    const bool four_bits = s->format == WEIGHT_INT4 || s->format == WEIGHT_MXFP4;
-    const int64_t in_word = words ? (four_bits ? 8 : 4) : four_bits ? 2 : 1;
+    const int64_t in_word = words ? (has_four_bits(s) ? 8 : 4) : has_four_bits(s) ? 2 : 1;
     const int64_t group = s->group_size > 0 ? s->group_size : 1;
     if (!s->is_quantized && !s->dequantize) return (struct cuts){1, 1};
     return (struct cuts){.rows = s->blocks                              ? group
@@ -85,16 +89,23 @@ static enum status shard_recurrent(const struct sharding *s, struct recurrent_sp
     return STATUS_OK;
 }
 
-/* How many features of an MLP, or of an expert, are in one rank together: columns of `down`, and rows of `up` and of
- * `gate`, which is as `up` is. */
-static int64_t unit_of(const struct model_spec *whole, int32_t layer, enum tensor_role up, enum tensor_role down)
+/* How many of a layer's `size` features of an MLP, or of an expert, are in one rank together: columns of `down`, and
+ * rows of `up` and of `gate`, which is as `up` is. Of 4-bit weights as many as the fast kernels take, if ranks get
+ * enough. */
+static int64_t unit_of(const struct model_spec *part, int32_t layer, int64_t size, enum tensor_role up,
+                       enum tensor_role down)
 {
+    enum { FAST = 64 };
+    const struct model_spec *whole = part->whole;
     const uint8_t *schemes = whole->layers[layer].schemes;
     const int64_t rows = cuts_of(&whole->schemes[schemes[up]]).rows;
     const int64_t columns = cuts_of(&whole->schemes[schemes[down]]).columns;
     int64_t unit = rows;
     while (unit % columns) unit += rows;
-    return unit;
+    int64_t fast = unit;
+    while (fast % FAST) fast += unit;
+    const bool has_fast = has_four_bits(&whole->schemes[schemes[down]]) && size % fast == 0;
+    return has_fast && size / fast >= part->num_ranks ? fast : unit;
 }
 
 /* The first feature of a rank; of rank num_ranks: how many there are. Where ranks cannot have equally many without a
@@ -110,7 +121,7 @@ static enum status shard_features(const struct sharding *s, const char *what, en
                                   enum tensor_role down, int32_t *size)
 {
     const struct model_spec *part = s->part;
-    const int64_t unit = unit_of(part->whole, s->layer, up, down), rank = part->rank, ranks = part->num_ranks;
+    const int64_t unit = unit_of(part, s->layer, *size, up, down), rank = part->rank, ranks = part->num_ranks;
     if (unit == 1 || *size % unit) return divide(s, what, size);
     *size = (int32_t)(first_feature(*size, unit, rank + 1, ranks) - first_feature(*size, unit, rank, ranks));
     return STATUS_OK;
@@ -245,7 +256,7 @@ static int64_t first_of(const struct model_spec *part, int32_t layer, enum unit 
     if (unit == FEATURES || unit == EXPERT_FEATURES) {
         const bool mlp = unit == FEATURES;
         const int64_t together =
-            unit_of(part->whole, layer, mlp ? TENSOR_UP : TENSOR_EXPERT_UP, mlp ? TENSOR_DOWN : TENSOR_EXPERT_DOWN);
+            unit_of(part, layer, size, mlp ? TENSOR_UP : TENSOR_EXPERT_UP, mlp ? TENSOR_DOWN : TENSOR_EXPERT_DOWN);
         return first_feature(size, together, part->rank, part->num_ranks);
     }
     const int64_t count = count_of(&part->whole->layers[layer], unit);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -13,13 +14,14 @@ enum {
     LOOKS_FOR_CAUSE = 20     /* when NCCL has failed: somebody may know which process has ended, and say so */
 };
 
-/* Up to here the group's own kernels are at least as fast (kernels/MEASURED.md). */
-static const int64_t NCCL_FROM_BYTES = 8 << 20;
+/* Two ranks' own kernels are as fast as NCCL with all counts that were measured (kernels/MEASURED.md), and a group
+ * without NCCL is open sooner and takes less memory. */
+static const int64_t NCCL_FROM_BYTES = 8 << 20; /* of more ranks */
 
-void communicators_init(struct communicators *c)
+void communicators_init(struct communicators *c, int32_t num_ranks)
 {
     memset(c, 0, sizeof *c);
-    c->from_bytes = NCCL_FROM_BYTES;
+    c->from_bytes = num_ranks > 2 ? NCCL_FROM_BYTES : INT64_MAX;
     pthread_mutex_init(&c->making, NULL);
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
@@ -55,6 +57,22 @@ static bool has_lost_rank(struct communicators *c, char *sentence, size_t size)
     return false;
 }
 
+/* A process that exits may leave its groups open. NCCL takes itself apart then, so nothing is asked of it any more. */
+static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+static bool exits; /* under `looking` */
+
+static void end_looking(void)
+{
+    pthread_mutex_lock(&looking);
+    exits = true;
+    pthread_mutex_unlock(&looking);
+}
+
+static void end_looking_at_exit(void)
+{
+    atexit(end_looking);
+}
+
 /* The thread that ends what waits. It waits for no rank, so none that hangs in a call holds it up. */
 static void *watch(void *communicators)
 {
@@ -62,7 +80,11 @@ static void *watch(void *communicators)
     char sentence[256];
     while (!group_has_failed(c->failure)) {
         if (pass_time(c)) return NULL;
-        if (!has_lost_rank(c, sentence, sizeof sentence)) continue;
+        pthread_mutex_lock(&looking);
+        const bool ends = exits, lost = !exits && has_lost_rank(c, sentence, sizeof sentence);
+        pthread_mutex_unlock(&looking);
+        if (ends) return NULL;
+        if (!lost) continue;
         for (int i = 0; i < LOOKS_FOR_CAUSE && !group_has_failed(c->failure); i++)
             if (pass_time(c)) return NULL;
         group_fail(c->failure, STATUS_INTERNAL, sentence);
@@ -73,7 +95,9 @@ static void *watch(void *communicators)
 
 static enum status start_watcher(struct communicators *c, struct error *err)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (!c->failure) return STATUS_OK;
+    pthread_once(&once, end_looking_at_exit);
     c->closes = false;
     c->has_watcher = pthread_create(&c->watcher, NULL, watch, c) == 0;
     return c->has_watcher ? STATUS_OK
@@ -98,6 +122,7 @@ void communicators_free(struct communicators *c)
 {
     communicators_wait(c);
     close_all(c);
+    group_failure_free(c->failure);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     pthread_mutex_destroy(&c->making);
@@ -108,6 +133,8 @@ enum status communicators_begin(struct communicators *c, const struct communicat
     uint8_t own_id[NCCL_ID_BYTES];
     enum status status = args->id ? STATUS_OK : nccl_make_id(own_id, err);
     c->first = args->first;
+    group_failure_keep(args->failure);
+    group_failure_free(c->failure); /* of an earlier attempt */
     c->failure = args->failure;
     for (int32_t r = 0; r < args->count && status == STATUS_OK; r++) {
         status = nccl_begin(args->id ? args->id : own_id, args->first + r, args->num_ranks, args->devices[r], &c->of[r],

@@ -27,7 +27,7 @@ struct communicators {
     bool closes;
 };
 
-void communicators_init(struct communicators *c);
+void communicators_init(struct communicators *c, int32_t num_ranks);
 void communicators_free(struct communicators *c);
 
 /* Ranks of this process: first .. first + count - 1 of num_ranks, on devices [count], which are CUDA's numbers. */

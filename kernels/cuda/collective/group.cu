@@ -111,7 +111,7 @@ enum status backend_cuda_group_open(struct backend *const *ranks, int32_t num_ra
     if (!g) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory opening a group of %d GPUs", num_ranks);
     struct error no_nccl;
     g->num_ranks = g->members = num_ranks;
-    communicators_init(&g->communicators);
+    communicators_init(&g->communicators, num_ranks);
     const enum status status = connect(ranks, g, err);
     if (status != STATUS_OK) {
         cuda_group_free(g);

@@ -26,7 +26,6 @@ enum { OPERATION_SUM = 0 };
 struct functions {
     int (*get_id)(struct unique_id *);
     int (*init_rank)(void **communicator, int num_ranks, struct unique_id, int rank);
-    int (*destroy)(void *communicator);
     int (*abort)(void *communicator);
     int (*get_async_error)(void *communicator, int *result);
     int (*all_reduce)(const void *in, void *out, size_t count, int type, int operation, void *communicator,
@@ -57,7 +56,7 @@ struct nccl {
 static bool find_all(void *l, struct functions *f)
 {
     return library_find(l, "ncclGetUniqueId", &f->get_id) && library_find(l, "ncclCommInitRank", &f->init_rank) &&
-           library_find(l, "ncclCommDestroy", &f->destroy) && library_find(l, "ncclCommAbort", &f->abort) &&
+           library_find(l, "ncclCommAbort", &f->abort) &&
            library_find(l, "ncclCommGetAsyncError", &f->get_async_error) &&
            library_find(l, "ncclAllReduce", &f->all_reduce) && library_find(l, "ncclSend", &f->send) &&
            library_find(l, "ncclRecv", &f->receive) && library_find(l, "ncclGroupStart", &f->group_start) &&
@@ -174,6 +173,7 @@ enum status nccl_wait(struct nccl *n, double seconds, struct error *err)
     return STATUS_OK;
 }
 
+/* ncclCommDestroy may wait for other processes, which may have ended. */
 void nccl_close(struct nccl *n)
 {
     if (!n) return;
@@ -182,7 +182,7 @@ void nccl_close(struct nccl *n)
     n->is_left = true;
     pthread_mutex_unlock(&n->lock);
     if (!is_made) return;
-    if (n->communicator && !is_aborted) n->f.destroy(n->communicator);
+    if (n->communicator && !is_aborted) n->f.abort(n->communicator);
     destroy(n);
 }
 

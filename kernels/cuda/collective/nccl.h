@@ -41,9 +41,8 @@ const char *nccl_receive(struct nccl *n, void *x, int64_t bytes, int32_t from, v
 const char *nccl_begin_several(struct nccl *n);
 const char *nccl_end_several(struct nccl *n);
 
-/* What went wrong on the device or on the way to another rank since; NULL: nothing, or it is not
- * made yet, or aborted. What is on the stream may then wait
- * for ever, until nccl_abort. */
+/* What went wrong on the device or on the way to another rank since; NULL: nothing, or it is not made yet, or aborted.
+ * What is on the stream may then wait for ever, until nccl_abort. */
 const char *nccl_failure(struct nccl *n);
 /* Ends what waits, in nccl_wait, in a call or on a stream; from now on the communicator can only be closed. Any thread,
  * until nccl_close, and more than once. */

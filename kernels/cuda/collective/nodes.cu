@@ -67,7 +67,7 @@ enum status backend_cuda_group_join(struct backend *const *ranks, int32_t count,
     struct cuda_group *g = (struct cuda_group *)calloc(1, sizeof *g);
     if (!g) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory opening a group of %d GPUs", nodes->num_ranks);
     g->num_ranks = g->members = count;
-    communicators_init(&g->communicators);
+    communicators_init(&g->communicators, nodes->num_ranks);
     const enum status status = connect(ranks, count, nodes, &g->communicators, err);
     if (status != STATUS_OK) {
         cuda_group_free(g);
