@@ -45,8 +45,8 @@ static bool receive_nothing(struct backend *b, const struct transfer_args *args)
 
 void backend_group_pause(struct backend *b, struct group_operations *kept)
 {
-    *kept = (struct group_operations){b->all_reduce,     b->all_gather, b->all_reduce_add_norm, b->all_norm,
-                                      b->gather_columns, b->send,       b->receive};
+    *kept = (struct group_operations){
+        b->all_reduce, b->all_gather, b->all_reduce_add_norm, b->all_norm, b->gather_columns, b->send, b->receive};
     const struct group_operations nothing = {reduce_nothing,    gather_nothing, NULL,           norm_nothing,
                                              gather_no_columns, send_nothing,   receive_nothing};
     backend_group_resume(b, &nothing);
