@@ -95,8 +95,8 @@ typedef void all_gather_function(struct backend *b, const struct all_gather_args
 typedef void all_norm_function(struct backend *b, const struct all_norm_args *args);
 typedef void gather_columns_function(struct backend *b, const struct gather_columns_args *args);
 /* all_reduce of x [num_tokens, size], and then fused_add_rms_norm, in one kernel; x's contents are lost. One of the
- * optional operations: false, nothing was done, for many tokens of more than two ranks, a post norm, left-out scales and
- * what is not a plain RMSNorm. All ranks get the same answer. */
+ * optional operations: false, nothing was done, for many tokens of more than two ranks, a post norm, left-out scales
+ * and what is not a plain RMSNorm. All ranks get the same answer. */
 typedef bool all_reduce_add_norm_function(struct backend *b, const struct fused_add_rms_norm_args *args);
 /* Whether rank 0 says so. Only a CPU has it. */
 typedef bool agree_function(struct backend *b, bool mine);

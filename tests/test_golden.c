@@ -247,18 +247,6 @@ static int32_t at_least_one(int32_t count)
     return count > 0 ? count : 1;
 }
 
-/* The device of a rank: every rank has its own GPU, or some threads of the CPU. */
-static struct backend *open_rank_device(const struct fixture *f, int32_t rank)
-{
-    struct backend *backend;
-    struct error err;
-    char device[32] = "cpu";
-    if (rank == 0) return f->backend;
-    if (f->backend->discrete) snprintf(device, sizeof device, "cuda:%d", rank);
-    must(backend_open(device, 1, &backend, &err), &err);
-    return backend;
-}
-
 static void open_ranks(struct fixture *f, const char *folder, const struct variant *variant)
 {
     const int32_t num_stages = at_least_one(variant->num_stages), num_ranks = at_least_one(variant->num_ranks);
@@ -273,7 +261,7 @@ static void open_ranks(struct fixture *f, const char *folder, const struct varia
         rank->weights = malloc(sizeof *rank->weights);
         assert_true(spec && rank->weights);
         rank->spec = spec;
-        rank->backend = open_rank_device(f, r);
+        rank->backend = r == 0 ? f->backend : run_rank_device(f->backend, r);
         must(model_spec_shard(&f->ranks.stages[r / num_ranks], r % num_ranks, num_ranks, spec, &err), &err);
         must(model_weights_open(folder, spec, NULL, rank->weights, &err), &err);
         f->ranks.count++;

@@ -102,12 +102,10 @@ static void open_part(struct fixture *f, int32_t rank, const char *folder, const
 {
     struct part *p = &f->parts[rank];
     struct error err;
-    char device[32];
-    if (rank == 0)
-        snprintf(device, sizeof device, "%s", run_need_device());
+    if (rank > 0)
+        p->backend = run_rank_device(f->backend, rank);
     else
-        snprintf(device, sizeof device, f->backend->discrete ? "cuda:%d" : "cpu", rank);
-    must(backend_open(device, f->num_ranks > 1 ? 1 : 0, &p->backend, &err), &err);
+        must(backend_open(run_need_device(), f->num_ranks > 1 ? 1 : 0, &p->backend, &err), &err);
     f->backend = f->parts[0].backend;
     must(model_spec_shard(&f->target_config.spec, rank, f->num_ranks, &p->target_spec, &err), &err);
     must(model_spec_shard(&f->head_config.spec, rank, f->num_ranks, &p->head_spec, &err), &err);

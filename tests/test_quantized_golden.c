@@ -95,19 +95,6 @@ struct fixture {
     int32_t num_ranks;              /* 0: there is one */
 };
 
-/* The device of a rank: every rank has its own GPU, or a thread of the CPU. */
-static struct backend *open_rank_device(const struct fixture *f, int32_t rank, enum cpu_isa isa)
-{
-    struct backend *backend;
-    struct error err;
-    char device[32] = "cpu";
-    if (rank == 0) return f->backend;
-    if (f->backend->discrete) snprintf(device, sizeof device, "cuda:%d", rank);
-    must(backend_open(device, 1, &backend, &err), &err);
-    if (!backend->discrete) backend_cpu_set_isa(backend, isa);
-    return backend;
-}
-
 static void open_ranks(struct fixture *f, const char *folder, enum cpu_isa isa)
 {
     struct error err;
@@ -117,7 +104,8 @@ static void open_ranks(struct fixture *f, const char *folder, enum cpu_isa isa)
         rank->weights = malloc(sizeof *rank->weights);
         assert_true(spec && rank->weights);
         rank->spec = spec;
-        rank->backend = open_rank_device(f, f->num_ranks, isa);
+        rank->backend = f->num_ranks == 0 ? f->backend : run_rank_device(f->backend, f->num_ranks);
+        if (!rank->backend->discrete) backend_cpu_set_isa(rank->backend, isa);
         must(model_spec_shard(&f->config.spec, f->num_ranks, RANKS, spec, &err), &err);
         must(model_weights_open(folder, spec, NULL, rank->weights, &err), &err);
     }
@@ -415,6 +403,22 @@ static double gpu_bound(const struct result *r, enum dtype dtype)
     return 1.5 * hypot(rounding, r->bfloat16_error);
 }
 
+/* Computes every checkpoint in each way, unless its ranks cannot share it. */
+static void check_gpu(const struct variant *variants, int num_variants)
+{
+    int failures = 0;
+    for (int i = 0; i < NUM_CHECKPOINTS; i++)
+        for (int j = 0; j < num_variants; j++) {
+            if (variants[j].of_ranks && !can_share(checkpoints[i])) continue;
+            const struct result r = compute(checkpoints[i], &variants[j]);
+            const double bound = gpu_bound(&r, variants[j].dtype);
+            print_message("%s, %s: relative error %.2g, at most %.2g%s\n", checkpoints[i], variants[j].name, r.error,
+                          bound, r.error < bound ? "" : " FAILED");
+            failures += !(r.error < bound);
+        }
+    if (failures > 0) fail_msg("the logits of %d runs are too far off", failures);
+}
+
 static void test_gpu(void **state)
 {
     (void)state;
@@ -423,16 +427,7 @@ static void test_gpu(void **state)
                                        {"float16, chunks of 40", CPU_SCALAR, DTYPE_FLOAT16, 40, true},
                                        {"bfloat16", CPU_SCALAR, DTYPE_BFLOAT16, MAX_TOKENS, true},
                                        {"bfloat16, by token", CPU_SCALAR, DTYPE_BFLOAT16, 1, true}};
-    int failures = 0;
-    for (int i = 0; i < NUM_CHECKPOINTS; i++)
-        for (int j = 0; j < 5; j++) {
-            const struct result r = compute(checkpoints[i], &variants[j]);
-            const double bound = gpu_bound(&r, variants[j].dtype);
-            print_message("%s, %s: relative error %.2g, at most %.2g%s\n", checkpoints[i], variants[j].name, r.error,
-                          bound, r.error < bound ? "" : " FAILED");
-            failures += !(r.error < bound);
-        }
-    if (failures > 0) fail_msg("the logits of %d runs are too far off", failures);
+    check_gpu(variants, 5);
 }
 
 /* The ranks' sums are rounded, too. */
@@ -443,20 +438,11 @@ static void test_gpu_ranks(void **state)
                                        {"ranks, float32, by token", CPU_SCALAR, DTYPE_FLOAT32, 1, .of_ranks = true},
                                        {"ranks, bfloat16", CPU_SCALAR, DTYPE_BFLOAT16, MAX_TOKENS, .of_ranks = true},
                                        {"ranks, bfloat16, by token", CPU_SCALAR, DTYPE_BFLOAT16, 1, .of_ranks = true}};
-    int failures = 0;
     if (backend_num_gpus() < RANKS) {
         print_message("skipped: fewer than two CUDA devices\n");
         skip();
     }
-    for (int i = 0; i < NUM_CHECKPOINTS; i++)
-        for (int j = 0; j < 4 && can_share(checkpoints[i]); j++) {
-            const struct result r = compute(checkpoints[i], &variants[j]);
-            const double bound = gpu_bound(&r, variants[j].dtype);
-            print_message("%s, %s: relative error %.2g, at most %.2g%s\n", checkpoints[i], variants[j].name, r.error,
-                          bound, r.error < bound ? "" : " FAILED");
-            failures += !(r.error < bound);
-        }
-    if (failures > 0) fail_msg("the logits of %d runs are too far off", failures);
+    check_gpu(variants, 4);
 }
 
 int main(void)

@@ -12,38 +12,6 @@
 #include "tests/support/must.h"
 #include "tests/support/run.h"
 
-enum { MAX_LENGTH = 160, NUM_PROMPTS = 9 };
-
-/* Prompts of one to some forty tokens; the fourth and the fifth begin alike. */
-static struct run_prompt *some_prompts(int32_t vocab_size)
-{
-    static const int32_t lengths[NUM_PROMPTS] = {1, 7, 33, 40, 44, 2, 17, 16, 31};
-    struct run_prompt *prompts = run_random_prompts(lengths, NUM_PROMPTS, vocab_size, 5);
-    memcpy((int32_t *)prompts[4].ids, prompts[3].ids, (size_t)lengths[3] * sizeof *prompts[3].ids);
-    return prompts;
-}
-
-static const struct run_variant plenty = {
-    "plenty", .block_size = 16, .max_num_seqs = 16, .max_num_batched_tokens = 64, .caching = true, .async = -1};
-/* Two long answers do not fit, so that requests are preempted. */
-static const struct run_variant scarce = {
-    "scarce",         .block_size = 16, .max_num_seqs = 8, .max_num_batched_tokens = 24,
-    .num_blocks = 17, .caching = true,  .async = -1,       .preemption_mode = PREEMPTION_SWAP};
-
-/* Greedy, sampled with several answers, and beams. */
-static void make_params(struct sampling_params params[NUM_PROMPTS])
-{
-    for (int i = 0; i < NUM_PROMPTS; i++) {
-        params[i] = sampling_params_default();
-        params[i].ignore_eos = true;
-        params[i].max_tokens = 24;
-        params[i].temperature = i % 3 == 1 ? 0.8f : 0;
-        params[i].seed = 100 + (uint64_t)i;
-        if (i % 3 == 1) params[i].n = 2;
-        if (i == 5) params[i].repetition_penalty = 1.3f;
-    }
-}
-
 /* How an engine drafts. */
 struct drafting {
     enum draft_method method;
@@ -61,8 +29,7 @@ static void run_folder(const char *folder, const struct run_variant *v, struct s
                        const struct drafting *drafting, struct run *run, struct scheduler_stats *stats)
 {
     char path[512];
-    struct sampling_params params[NUM_PROMPTS];
-    struct engine_options options = run_variant_options(folder, MAX_LENGTH, v, path, sizeof path);
+    struct engine_options options = run_variant_options(folder, RUN_MIXED_LENGTH, v, path, sizeof path);
     options.tensor_parallel_size = sharing.num_ranks;
     options.enable_expert_parallel = sharing.expert_parallel;
     options.speculative.method = drafting->method;
@@ -71,13 +38,7 @@ static void run_folder(const char *folder, const struct run_variant *v, struct s
     if (drafting->model)
         snprintf(options.speculative.model, sizeof options.speculative.model, "%s/%s", QUIRE_TEST_DATA,
                  drafting->model);
-    struct engine *e = run_engine(&options);
-    struct run_prompt *prompts = some_prompts(engine_info(e)->num_ids);
-    make_params(params);
-    run_requests(e, prompts, NUM_PROMPTS, params, run);
-    engine_stats(e, stats);
-    run_prompts_free(prompts, NUM_PROMPTS);
-    engine_destroy(e);
+    run_mixed(&options, run, stats);
 }
 
 /* As one rank without drafts. Returns what became of the drafts. */
@@ -113,11 +74,11 @@ static void test_answers(void **state)
         "golden/qwen3_moe", "golden/gpt_oss", "golden/deepseek_v3", "golden/qwen3_5_moe", "golden/qwen3_next"};
     const int32_t most = run_max_ranks();
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        assert_ranks_answer_alike(folders[i], &plenty, 2, &no_drafts);
-        assert_ranks_answer_alike(folders[i], &scarce, 2, &no_drafts);
-        assert_ranks_answer_alike(folders[i], &plenty, 2, &ngram);
+        assert_ranks_answer_alike(folders[i], &run_plenty, 2, &no_drafts);
+        assert_ranks_answer_alike(folders[i], &run_scarce, 2, &no_drafts);
+        assert_ranks_answer_alike(folders[i], &run_plenty, 2, &ngram);
     }
-    if (most >= 4) assert_ranks_answer_alike("golden/mha", &scarce, 4, &ngram);
+    if (most >= 4) assert_ranks_answer_alike("golden/mha", &run_scarce, 4, &ngram);
 }
 
 static void test_answers_of_expert_parallel(void **state)
@@ -129,10 +90,10 @@ static void test_answers_of_expert_parallel(void **state)
     const struct drafting itself = {DRAFT_MODEL, "golden/many_experts"};
     const int32_t most = run_max_ranks();
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        assert_answers_alike(folders[i], i % 3 ? &plenty : &scarce, two, i % 2 ? &ngram : &no_drafts);
-    assert_answers_alike(QUIRE_TEST_DATA "/heads/mtp_glm4_moe", &plenty, two, &mtp);
-    if (most >= 3) assert_answers_alike("golden/many_experts", &scarce, three, &itself);
-    if (most >= 8) assert_answers_alike("golden/many_experts", &plenty, eight, &ngram);
+        assert_answers_alike(folders[i], i % 3 ? &run_plenty : &run_scarce, two, i % 2 ? &ngram : &no_drafts);
+    assert_answers_alike(QUIRE_TEST_DATA "/heads/mtp_glm4_moe", &run_plenty, two, &mtp);
+    if (most >= 3) assert_answers_alike("golden/many_experts", &run_scarce, three, &itself);
+    if (most >= 8) assert_answers_alike("golden/many_experts", &run_plenty, eight, &ngram);
 }
 
 /* A model as its own draft model guesses what it draws, on as many ranks as it, whatever is in their caches. */
@@ -143,11 +104,12 @@ static void test_draft_models(void **state)
     const int32_t most = run_max_ranks();
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         const struct drafting itself = {DRAFT_MODEL, models[i]};
-        const struct scheduler_stats stats = assert_ranks_answer_alike(models[i], &plenty, 2, &itself);
+        const struct scheduler_stats stats = assert_ranks_answer_alike(models[i], &run_plenty, 2, &itself);
         assert_true(stats.drafts > 100 && stats.drafts_accepted * 10 > stats.drafts * 9);
-        assert_ranks_answer_alike(models[i], &scarce, 2, &itself);
+        assert_ranks_answer_alike(models[i], &run_scarce, 2, &itself);
     }
-    if (most >= 4) assert_ranks_answer_alike("golden/mha", &scarce, 4, &(struct drafting){DRAFT_MODEL, "golden/mha"});
+    if (most >= 4)
+        assert_ranks_answer_alike("golden/mha", &run_scarce, 4, &(struct drafting){DRAFT_MODEL, "golden/mha"});
 }
 
 /* Heads of random weights. */
@@ -160,13 +122,13 @@ static void test_heads(void **state)
     for (size_t i = 0; i < sizeof with_mtp / sizeof *with_mtp; i++) {
         char folder[512];
         snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/heads/%s", with_mtp[i]);
-        assert_true(assert_ranks_answer_alike(folder, &plenty, 2, &mtp).drafts > 100);
-        assert_ranks_answer_alike(folder, &scarce, 2, &mtp);
+        assert_true(assert_ranks_answer_alike(folder, &run_plenty, 2, &mtp).drafts > 100);
+        assert_ranks_answer_alike(folder, &run_scarce, 2, &mtp);
     }
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         const struct drafting head = {DRAFT_MODEL, heads[i]};
-        assert_true(assert_ranks_answer_alike(QUIRE_TEST_DATA "/heads/target", &plenty, 2, &head).drafts > 100);
-        assert_ranks_answer_alike(QUIRE_TEST_DATA "/heads/target", &scarce, 2, &head);
+        assert_true(assert_ranks_answer_alike(QUIRE_TEST_DATA "/heads/target", &run_plenty, 2, &head).drafts > 100);
+        assert_ranks_answer_alike(QUIRE_TEST_DATA "/heads/target", &run_scarce, 2, &head);
     }
 }
 
@@ -182,7 +144,7 @@ static void test_quantized_answers(void **state)
         QUANTIZED("awq"),      QUANTIZED("gptq-v2"),    QUANTIZED("gated-ct-w4a16"), QUANTIZED("moe-modelopt-fp8")};
     run_max_ranks();
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        assert_ranks_answer_alike(folders[i], &plenty, 2, &no_drafts);
+        assert_ranks_answer_alike(folders[i], &run_plenty, 2, &no_drafts);
 }
 
 /* What an engine of so many ranks is refused with. */
@@ -199,7 +161,7 @@ static void test_refusals(void **state)
 {
     (void)state;
     char path[512];
-    struct engine_options options = run_variant_options("golden/mha", MAX_LENGTH, &plenty, path, sizeof path);
+    struct engine_options options = run_variant_options("golden/mha", RUN_MIXED_LENGTH, &run_plenty, path, sizeof path);
     options.tensor_parallel_size = 3;
     assert_refused(&options, "the number of attention heads is 4, which 3 ranks cannot share equally");
     options.tensor_parallel_size = 4;
@@ -221,38 +183,14 @@ static void test_refusals(void **state)
     assert_refused(&options, "does not combine with cpu_offload_experts");
 }
 
-static void stop_at_once(void *flag, const struct answer_piece *piece)
-{
-    (void)piece;
-    *(volatile sig_atomic_t *)flag = 1;
-}
-
 /* A step that is cancelled ends on all ranks, whichever of them sees it first. */
 static void test_cancel(void **state)
 {
     (void)state;
     char path[512];
-    volatile sig_atomic_t cancel = 0;
-    struct engine_options options = run_variant_options("golden/mha", MAX_LENGTH, &plenty, path, sizeof path);
+    struct engine_options options = run_variant_options("golden/mha", RUN_MIXED_LENGTH, &run_plenty, path, sizeof path);
     options.tensor_parallel_size = 2;
-    options.cancel = &cancel;
-    struct engine *e = run_engine(&options);
-    struct run_prompt *prompts = some_prompts(engine_info(e)->num_ids);
-    struct sampling_params params = sampling_params_default();
-    const struct engine_request request = {.prompt = prompts[3].ids,
-                                           .prompt_len = prompts[3].length,
-                                           .params = &params,
-                                           .deliver = stop_at_once,
-                                           .user = (void *)&cancel};
-    struct error err;
-    params.ignore_eos = true;
-    params.max_tokens = 100;
-    must(engine_add(e, &request, NULL, &err), &err);
-    for (bool worked = true; engine_has_work(e) && worked;) must(engine_step(e, &worked, &err), &err);
-    assert_int_equal(cancel, 1);
-    assert_false(engine_has_work(e));
-    run_prompts_free(prompts, NUM_PROMPTS);
-    engine_destroy(e);
+    run_cancelled(&options);
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 #include "tests/support/run.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/collective.h"
 #include "runtime/commands.h"
+#include "tests/support/must.h"
 
 /* Rounding may change which of two logits is larger if they are closer than this. The tiny checkpoints' logits are of
  * size 1 to 10. */
@@ -52,6 +54,16 @@ int32_t run_max_ranks(void)
         skip();
     }
     return gpus < COLLECTIVE_MAX_RANKS ? gpus : COLLECTIVE_MAX_RANKS;
+}
+
+struct backend *run_rank_device(const struct backend *first, int32_t rank)
+{
+    struct backend *backend;
+    struct error err;
+    char device[32] = "cpu";
+    if (first->discrete) snprintf(device, sizeof device, "cuda:%d", rank);
+    must(backend_open(device, 1, &backend, &err), &err);
+    return backend;
 }
 
 bool run_has_isa(enum cpu_isa isa)
@@ -249,4 +261,82 @@ int run_assert_same(const struct run *reference, const struct run *other, const 
                  k < a->count ? a->tokens[k] : -1, k < b->count ? b->tokens[k] : -1, k < a->count ? a->gaps[k] : 0.0f);
     }
     return cut;
+}
+
+/* ---- requests of all kinds ---- */
+
+enum { NUM_MIXED = 9 };
+
+const struct run_variant run_plenty = {
+    "plenty", .block_size = 16, .max_num_seqs = 16, .max_num_batched_tokens = 64, .caching = true, .async = -1};
+const struct run_variant run_scarce = {
+    "scarce",         .block_size = 16, .max_num_seqs = 8, .max_num_batched_tokens = 24,
+    .num_blocks = 17, .caching = true,  .async = -1,       .preemption_mode = PREEMPTION_SWAP};
+
+static struct run_prompt *mixed_prompts(int32_t vocab_size)
+{
+    static const int32_t lengths[NUM_MIXED] = {1, 7, 33, 40, 44, 2, 17, 16, 31};
+    struct run_prompt *prompts = run_random_prompts(lengths, NUM_MIXED, vocab_size, 5);
+    memcpy((int32_t *)prompts[4].ids, prompts[3].ids, (size_t)lengths[3] * sizeof *prompts[3].ids);
+    return prompts;
+}
+
+static void mixed_params(struct sampling_params params[NUM_MIXED])
+{
+    for (int i = 0; i < NUM_MIXED; i++) {
+        params[i] = sampling_params_default();
+        params[i].ignore_eos = true;
+        params[i].max_tokens = 24;
+        params[i].temperature = i % 3 == 1 ? 0.8f : 0;
+        params[i].seed = 100 + (uint64_t)i;
+        if (i % 3 == 1) params[i].n = 2;
+        if (i == 5) params[i].repetition_penalty = 1.3f;
+        if (i == 6) params[i].prompt_logprobs = 1;
+        if (i == 8) params[i].beam_width = 3, params[i].n = 3;
+    }
+}
+
+void run_mixed(const struct engine_options *options, struct run *run, struct scheduler_stats *stats)
+{
+    struct sampling_params params[NUM_MIXED];
+    struct engine *e = run_engine(options);
+    struct run_prompt *prompts = mixed_prompts(engine_info(e)->num_ids);
+    mixed_params(params);
+    run_requests(e, prompts, NUM_MIXED, params, run);
+    engine_stats(e, stats);
+    run_prompts_free(prompts, NUM_MIXED);
+    engine_destroy(e);
+}
+
+static void stop_at_once(void *flag, const struct answer_piece *piece)
+{
+    (void)piece;
+    *(volatile sig_atomic_t *)flag = 1;
+}
+
+void run_cancelled(const struct engine_options *options)
+{
+    volatile sig_atomic_t cancel = 0;
+    struct engine_options own = *options;
+    own.cancel = &cancel;
+    struct engine *e = run_engine(&own);
+    struct run_prompt *prompts = mixed_prompts(engine_info(e)->num_ids);
+    struct sampling_params params = sampling_params_default();
+    const struct engine_request request = {.prompt = prompts[3].ids,
+                                           .prompt_len = prompts[3].length,
+                                           .params = &params,
+                                           .deliver = stop_at_once,
+                                           .user = (void *)&cancel};
+    struct error err;
+    params.ignore_eos = true;
+    params.max_tokens = 100;
+    for (int i = 0; i < 3; i++) {
+        cancel = 0;
+        must(engine_add(e, &request, NULL, &err), &err);
+        for (bool worked = true; engine_has_work(e) && worked;) must(engine_step(e, &worked, &err), &err);
+        assert_int_equal(cancel, 1);
+        assert_false(engine_has_work(e));
+    }
+    run_prompts_free(prompts, NUM_MIXED);
+    engine_destroy(e);
 }

@@ -34,6 +34,8 @@ void run_set_device(const char *device);
 const char *run_need_device(void); /* its name; skips the test where it cannot be opened */
 /* How many ranks may share a model there: of GPUs one each. Skips the test where there are fewer than two. */
 int32_t run_max_ranks(void);
+/* The device of a rank other than the first: a GPU of its own, or a thread of the CPU. */
+struct backend *run_rank_device(const struct backend *first, int32_t rank);
 
 /* Whether kernels of an instruction set are tested: of each that this processor has; under ThreadSanitizer only of the
  * widest, because threads do the same for each and tests take ten times as long. */
@@ -72,6 +74,15 @@ void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num
 /* Runs each prompt with params of its own: params[num_prompts]; out->n is the largest n. */
 void run_requests(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
                   const struct sampling_params *params, struct run *out);
+/* Requests of all kinds, so that two ways of computing a model can be compared: greedy, sampled with several answers,
+ * with penalties, with log-probabilities of the prompt, and beams; from one to some forty tokens, two of which begin
+ * alike. run_mixed makes an engine and runs them; *stats are the engine's at the end. */
+enum { RUN_MIXED_LENGTH = 160 };
+extern const struct run_variant run_plenty;
+extern const struct run_variant run_scarce; /* two long answers do not fit, so that requests are preempted */
+void run_mixed(const struct engine_options *options, struct run *run, struct scheduler_stats *stats);
+/* Cancels the step after the first token of a request, three times with one engine: each time the request ends. */
+void run_cancelled(const struct engine_options *options);
 void run_free(struct run *run);
 
 /* Deterministic prompts of the given lengths; free with run_prompts_free. */
