@@ -56,6 +56,8 @@ static enum status receive_answer(struct nodes *n, int32_t node, struct node_ans
 {
     struct node_header header;
     const enum socket_result result = node_message_receive(n, node, end_of(n), &header);
+    if (result == SOCKET_OK && header.message == NODE_FAILED)
+        group_fail(n->failure, STATUS_INTERNAL, n->message.data); /* the watcher does not find it any more */
     if (result != SOCKET_OK || header.message != NODE_ANSWER || header.bytes < sizeof *answer)
         return node_failure(n, node, result == SOCKET_TOO_LATE ? result : SOCKET_ENDED, err);
     memcpy(answer, n->message.data, sizeof *answer);

@@ -103,8 +103,10 @@ static void stop_reading(void *nodes)
     }
 }
 
+/* Whoever waits for an answer may have read a sentence in place of one, and is about to record it. */
 static void *watch(void *nodes)
 {
+    enum { PAUSE = 10000 /* microseconds */, PAUSES = 50 };
     struct nodes *n = nodes;
     struct pollfd polled[COLLECTIVE_MAX_RANKS + 1];
     char sentence[sizeof((struct error *)0)->text];
@@ -118,8 +120,8 @@ static void *watch(void *nodes)
             if (!polled[i].revents) continue;
             if (peek_sentence(n->control[i], sentence, sizeof sentence))
                 group_fail(n->failure, STATUS_INTERNAL, sentence);
-            else
-                node_has_failed(n, i, SOCKET_ENDED);
+            for (int k = 0; k < PAUSES && !group_has_failed(n->failure); k++) usleep(PAUSE);
+            node_has_failed(n, i, SOCKET_ENDED);
             return NULL;
         }
     }
