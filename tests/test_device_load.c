@@ -95,8 +95,12 @@ static void linear(struct backend *b, const struct linear_args *args)
     device.of[number_of(b)].cpu.linear(b, args);
 }
 
-/* Is linked in place of the one of kernels/backend.c. */
-enum status backend_open(const char *name, int threads, struct backend **out, struct error *err)
+/* The linker calls these instead of the functions of kernels/. */
+enum status __wrap_backend_open(const char *name, int threads, struct backend **out, struct error *err);
+int __wrap_backend_num_gpus(void);
+enum status __wrap_backend_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err);
+
+enum status __wrap_backend_open(const char *name, int threads, struct backend **out, struct error *err)
 {
     const int number = strcmp(name, "cuda:1") == 0;
     enum status status = backend_cpu_open(threads, out, err);
@@ -117,13 +121,11 @@ enum status backend_open(const char *name, int threads, struct backend **out, st
     return status;
 }
 
-int backend_num_gpus(void)
+int __wrap_backend_num_gpus(void)
 {
     return DEVICES;
 }
 
-/* The linker calls this instead of backend_group_open. */
-enum status __wrap_backend_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err);
 enum status __wrap_backend_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err)
 {
     return num_ranks > 1 ? backend_cpu_group_open(ranks, num_ranks, err) : STATUS_OK;

@@ -89,7 +89,7 @@ static bool prepare_memory(struct rank *r, struct error *err)
 static bool open_ranks(struct ranks *ranks, const char *kind, int32_t count, struct group_failure *failure,
                        struct error *err)
 {
-    struct backend *backends[COLLECTIVE_MAX_RANKS];
+    struct backend *backends[COLLECTIVE_MAX_RANKS] = {NULL};
     memset(ranks, 0, sizeof *ranks);
     for (int32_t i = 0; i < count; i++) {
         char name[32];
