@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "kernels/group_failure.h"
 
@@ -57,20 +58,27 @@ static bool has_lost_rank(struct communicators *c, char *sentence, size_t size)
     return false;
 }
 
-/* A process that exits may leave its groups open. NCCL takes itself apart then, so nothing is asked of it any more. */
+/* A process that exits may leave its groups open. NCCL takes itself apart then, so nothing is asked of it any more. A
+ * thread that is ending communicators cannot be stopped, and NCCL may wait in there for graphs that use them: then the
+ * process ends at once. */
 static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
-static bool exits; /* under `looking` */
+static bool exits, aborts; /* under `looking` */
 
-static void end_looking(void)
+static void end_looking(int status, void *unused)
 {
+    (void)unused;
     pthread_mutex_lock(&looking);
     exits = true;
+    const bool at_once = aborts;
     pthread_mutex_unlock(&looking);
+    if (!at_once) return;
+    fflush(NULL);
+    _exit(status);
 }
 
 static void end_looking_at_exit(void)
 {
-    atexit(end_looking);
+    on_exit(end_looking, NULL);
 }
 
 /* The thread that ends what waits. It waits for no rank, so none that hangs in a call holds it up. */
@@ -89,7 +97,11 @@ static void *watch(void *communicators)
             if (pass_time(c)) return NULL;
         group_fail(c->failure, STATUS_INTERNAL, sentence);
     }
-    for (int32_t r = 0; r < c->count; r++) nccl_abort(c->of[r]);
+    pthread_mutex_lock(&looking);
+    aborts = true;
+    const bool ends = exits;
+    pthread_mutex_unlock(&looking);
+    for (int32_t r = 0; r < c->count && !ends; r++) nccl_abort(c->of[r]);
     return NULL;
 }
 
@@ -106,8 +118,10 @@ static enum status start_watcher(struct communicators *c, struct error *err)
 
 /* ---- making and closing ---- */
 
+/* After a failure the watcher ends them, and nobody waits for that. */
 static void close_all(struct communicators *c)
 {
+    if (group_has_failed(c->failure)) return;
     pthread_mutex_lock(&c->lock);
     c->closes = true;
     pthread_cond_signal(&c->changed);

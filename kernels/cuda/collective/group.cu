@@ -37,8 +37,10 @@ static void end_waiting(void *group)
     __atomic_store_n(((struct cuda_group *)group)->has_failed, 1, __ATOMIC_RELEASE);
 }
 
+/* After a failure, kernels and NCCL may still use the group: it is left to the end of the process. */
 void cuda_group_free(struct cuda_group *g)
 {
+    if (group_has_failed(g->failure) || group_has_failed(g->communicators.failure)) return;
     if (g->failure) group_failure_forget(g->failure, g);
     if (g->has_failed) cudaFreeHost(g->has_failed);
     for (int i = 0; i < g->num_ranks; i++)
