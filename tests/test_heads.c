@@ -127,6 +127,7 @@ static void fixture_open(struct fixture *f, const char *name, bool copy_weights,
                                     .dtype = DTYPE_FLOAT32,
                                     .cache_dtype = DTYPE_FLOAT32,
                                     .keep_logits = true};
+    run_need_device(); /* a test that it skips has allocated nothing */
     *f = (struct fixture){.num_ranks = num_ranks, .parts = calloc((size_t)num_ranks, sizeof *f->parts)};
     assert_non_null(f->parts);
     load_configs(name, &f->target_config, &f->head_config);
