@@ -486,7 +486,7 @@ void model_set_idle(struct model *m, bool idle)
     const int32_t number = idle;
     nodes_call(m->options.nodes, NODE_SET_IDLE, m->options.is_drafter, &number, sizeof number);
     for (int32_t r = 0; r <= m->num_others; r++) {
-        struct model *one = r == 0 ? m : m->others[r - 1];
+        struct model *one = model_rank_of(m, r);
         one->decoder.host_experts.idle = idle;
         if (m->num_others == 0 && !m->options.nodes) continue;
         if (idle)

@@ -75,6 +75,12 @@ struct model {
     struct group_operations paused; /* of this rank, while the model is idle */
 };
 
+/* The model of a rank of this process, counted from its first one, of which there are 1 + m->num_others. */
+static inline struct model *model_rank_of(struct model *first, int32_t rank)
+{
+    return rank == 0 ? first : first->others[rank - 1];
+}
+
 /* Calls `function` for the model of each rank of this process, of all at the same time, and waits for all of them. A
  * failure, but of memory, is that of the group (kernels/group_failure.h), so that no rank waits for one that is not to
  * come. What failed first is reported; of memory the first by rank. */

@@ -13,11 +13,6 @@ struct rank_calls {
     struct error errors[COLLECTIVE_MAX_RANKS];
 };
 
-static struct model *model_of(struct model *first, int64_t rank)
-{
-    return rank == 0 ? first : first->others[rank - 1];
-}
-
 /* "rank 1 (cuda:1): the sentence" */
 static enum status name_rank(const struct model *m, enum status status, const struct error *why, struct error *err)
 {
@@ -33,7 +28,7 @@ static bool ends_group(enum status status)
 static void call_rank(void *rank_calls, int64_t rank, int thread)
 {
     struct rank_calls *c = rank_calls;
-    struct model *m = model_of(c->first, rank);
+    struct model *m = model_rank_of(c->first, (int32_t)rank);
     (void)thread;
     c->status[rank] = c->function(m, c->context, &c->errors[rank]);
     if (!ends_group(c->status[rank]) || group_has_failed(m->backend->failure)) return;
@@ -50,6 +45,6 @@ enum status model_for_ranks(struct model *m, rank_function *function, void *cont
     pool_run(m->rank_threads, num_ranks, num_ranks, call_rank, &calls);
     if (group_has_failed(m->backend->failure)) return group_failure_get(m->backend->failure, err);
     for (int32_t r = 0; r < num_ranks; r++)
-        if (calls.status[r] != STATUS_OK) return name_rank(model_of(m, r), calls.status[r], &calls.errors[r], err);
+        if (calls.status[r] != STATUS_OK) return name_rank(model_rank_of(m, r), calls.status[r], &calls.errors[r], err);
     return STATUS_OK;
 }

@@ -289,16 +289,10 @@ static enum status submit(struct model *m, void *step_batch, struct error *err)
     return STATUS_OK;
 }
 
-/* Rank `rank` of the model. */
-static struct model *rank_of(struct model *m, int32_t rank)
-{
-    return rank == 0 ? m : m->others[rank - 1];
-}
-
 /* The model whose samples are those of the step. */
 static struct model *sampler(struct model *m)
 {
-    return m->spec->all_stages ? rank_of(m, (m->spec->num_stages - 1) * stage_num_ranks(m->spec)) : m;
+    return m->spec->all_stages ? model_rank_of(m, (m->spec->num_stages - 1) * stage_num_ranks(m->spec)) : m;
 }
 
 /* A step that a later stage has cancelled is in flight in none, and nothing of it stays. */
@@ -306,12 +300,12 @@ enum status model_submit(struct model *m, const struct batch *batch, struct erro
 {
     const int64_t submitted = m->submitted;
     bool measures[COLLECTIVE_MAX_RANKS];
-    for (int32_t r = 0; r <= m->num_others; r++) measures[r] = rank_of(m, r)->cache.measure_scales;
+    for (int32_t r = 0; r <= m->num_others; r++) measures[r] = model_rank_of(m, r)->cache.measure_scales;
     nodes_call_submit(m->options.nodes, m->options.is_drafter, batch);
     const enum status status = model_for_ranks(m, submit, (void *)batch, err);
     for (int32_t r = 0; r <= m->num_others && status == STATUS_CANCELLED; r++) {
-        rank_of(m, r)->submitted = submitted;
-        rank_of(m, r)->cache.measure_scales = measures[r];
+        model_rank_of(m, r)->submitted = submitted;
+        model_rank_of(m, r)->cache.measure_scales = measures[r];
     }
     return status;
 }

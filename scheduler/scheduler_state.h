@@ -173,8 +173,8 @@ static inline bool scheduler_has_last_token(const struct sequence *seq)
     return scheduler_num_known(seq) >= seq->token_capacity && scheduler_num_known(seq) > seq->prompt_len;
 }
 /* The tokens of the sequence whose K and V may be computed now: all; with several batches, all but one that is pending;
- * of a leader, the prompt, for which others wait; of
- * a beam, those that the caller has set; in namespace 0, those that it has room for. */
+ * of a leader, the prompt, for which others wait; of a beam, those that the caller has set; in namespace 0, those that
+ * it has room for. */
 static inline int32_t scheduler_num_computable(const struct scheduler *s, const struct sequence *seq)
 {
     const struct request *request = seq->request;

@@ -438,10 +438,7 @@ static void test_gpu_ranks(void **state)
                                        {"ranks, float32, by token", CPU_SCALAR, DTYPE_FLOAT32, 1, .of_ranks = true},
                                        {"ranks, bfloat16", CPU_SCALAR, DTYPE_BFLOAT16, MAX_TOKENS, .of_ranks = true},
                                        {"ranks, bfloat16, by token", CPU_SCALAR, DTYPE_BFLOAT16, 1, .of_ranks = true}};
-    if (backend_num_gpus() < RANKS) {
-        print_message("skipped: fewer than two CUDA devices\n");
-        skip();
-    }
+    run_max_ranks();
     check_gpu(variants, 4);
 }
 

@@ -59,18 +59,13 @@ static void say_ended(const struct nodes *n, int32_t node, enum socket_result re
         error_set(out, STATUS_IO, "%s has ended: its connection was closed", name);
 }
 
-void node_has_failed(struct nodes *n, int32_t node, enum socket_result result)
-{
-    struct error why;
-    say_ended(n, node, result, &why);
-    group_fail(n->failure, STATUS_IO, why.text);
-}
-
 enum status node_failure(struct nodes *n, int32_t node, enum socket_result result, struct error *err)
 {
     enum { PAUSE = 10000 /* microseconds */ };
+    struct error why;
     for (int i = 0; i < 50 && !group_has_failed(n->failure); i++) usleep(PAUSE);
-    node_has_failed(n, node, result);
+    say_ended(n, node, result, &why);
+    group_fail(n->failure, STATUS_IO, why.text);
     return group_failure_get(n->failure, err);
 }
 
@@ -103,10 +98,8 @@ static void stop_reading(void *nodes)
     }
 }
 
-/* Whoever waits for an answer may have read a sentence in place of one, and is about to record it. */
 static void *watch(void *nodes)
 {
-    enum { PAUSE = 10000 /* microseconds */, PAUSES = 50 };
     struct nodes *n = nodes;
     struct pollfd polled[COLLECTIVE_MAX_RANKS + 1];
     char sentence[sizeof((struct error *)0)->text];
@@ -120,8 +113,7 @@ static void *watch(void *nodes)
             if (!polled[i].revents) continue;
             if (peek_sentence(n->control[i], sentence, sizeof sentence))
                 group_fail(n->failure, STATUS_INTERNAL, sentence);
-            for (int k = 0; k < PAUSES && !group_has_failed(n->failure); k++) usleep(PAUSE);
-            node_has_failed(n, i, SOCKET_ENDED);
+            node_failure(n, i, SOCKET_ENDED, NULL);
             return NULL;
         }
     }

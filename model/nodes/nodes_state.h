@@ -29,9 +29,7 @@ enum socket_result node_message_send(struct nodes *n, int32_t to, double end);
 /* Receives the next message: its bytes are n->message. */
 enum socket_result node_message_receive(struct nodes *n, int32_t from, double end, struct node_header *header);
 
-/* Records that the node has failed so. */
-void node_has_failed(struct nodes *n, int32_t node, enum socket_result result);
-/* What has failed: what the thread that watches has found out or finds out in a moment, or else this. */
+/* What has failed: what another thread has found out or finds out in a moment, or else this. err may be NULL. */
 enum status node_failure(struct nodes *n, int32_t node, enum socket_result result, struct error *err);
 
 #endif

@@ -20,7 +20,7 @@ struct unique_id {
     char bytes[NCCL_ID_BYTES];
 };
 enum { RESULT_SUCCESS = 0, RESULT_IN_PROGRESS = 7 };
-enum { TYPE_UINT8 = 1, TYPE_FLOAT16 = 6, TYPE_FLOAT32 = 7, TYPE_BFLOAT16 = 9 };
+enum { TYPE_FLOAT16 = 6, TYPE_FLOAT32 = 7, TYPE_BFLOAT16 = 9 };
 enum { OPERATION_SUM = 0 };
 
 struct functions {
@@ -30,8 +30,6 @@ struct functions {
     int (*get_async_error)(void *communicator, int *result);
     int (*all_reduce)(const void *in, void *out, size_t count, int type, int operation, void *communicator,
                       void *stream);
-    int (*send)(const void *x, size_t count, int type, int to, void *communicator, void *stream);
-    int (*receive)(void *x, size_t count, int type, int from, void *communicator, void *stream);
     int (*group_start)(void);
     int (*group_end)(void);
     const char *(*error_string)(int);
@@ -58,8 +56,7 @@ static bool find_all(void *l, struct functions *f)
     return library_find(l, "ncclGetUniqueId", &f->get_id) && library_find(l, "ncclCommInitRank", &f->init_rank) &&
            library_find(l, "ncclCommAbort", &f->abort) &&
            library_find(l, "ncclCommGetAsyncError", &f->get_async_error) &&
-           library_find(l, "ncclAllReduce", &f->all_reduce) && library_find(l, "ncclSend", &f->send) &&
-           library_find(l, "ncclRecv", &f->receive) && library_find(l, "ncclGroupStart", &f->group_start) &&
+           library_find(l, "ncclAllReduce", &f->all_reduce) && library_find(l, "ncclGroupStart", &f->group_start) &&
            library_find(l, "ncclGroupEnd", &f->group_end) && library_find(l, "ncclGetErrorString", &f->error_string);
 }
 
@@ -213,18 +210,6 @@ const char *nccl_all_reduce(struct nccl *n, void *x, int64_t count, enum dtype d
     const int type = dtype == DTYPE_FLOAT32 ? TYPE_FLOAT32 : dtype == DTYPE_FLOAT16 ? TYPE_FLOAT16 : TYPE_BFLOAT16;
     if (!begin_use(n)) return aborted;
     return end_use(n, n->f.all_reduce(x, x, (size_t)count, type, OPERATION_SUM, n->communicator, stream));
-}
-
-const char *nccl_send(struct nccl *n, const void *x, int64_t bytes, int32_t to, void *stream)
-{
-    if (!begin_use(n)) return aborted;
-    return end_use(n, n->f.send(x, (size_t)bytes, TYPE_UINT8, to, n->communicator, stream));
-}
-
-const char *nccl_receive(struct nccl *n, void *x, int64_t bytes, int32_t from, void *stream)
-{
-    if (!begin_use(n)) return aborted;
-    return end_use(n, n->f.receive(x, (size_t)bytes, TYPE_UINT8, from, n->communicator, stream));
 }
 
 const char *nccl_begin_several(struct nccl *n)

@@ -35,8 +35,6 @@ void nccl_close(struct nccl *n);
  * depends on the library, on the number of ranks, on count and on the element's place; all ranks get the same bits. Of
  * two ranks there is one order, and one rounding. */
 const char *nccl_all_reduce(struct nccl *n, void *x, int64_t count, enum dtype dtype, void *stream);
-const char *nccl_send(struct nccl *n, const void *x, int64_t bytes, int32_t to, void *stream);
-const char *nccl_receive(struct nccl *n, void *x, int64_t bytes, int32_t from, void *stream);
 /* What is called between these two begins together. */
 const char *nccl_begin_several(struct nccl *n);
 const char *nccl_end_several(struct nccl *n);
