@@ -30,7 +30,7 @@ void communicators_init(struct communicators *c, int32_t num_ranks)
 
 /* ---- failures ---- */
 
-/* Passes some time; true: the communicators are being closed. */
+/* Passes some time, less when the group fails; true: the communicators are being closed. */
 static bool pass_time(struct communicators *c)
 {
     struct timespec until;
@@ -40,7 +40,8 @@ static bool pass_time(struct communicators *c)
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
     pthread_mutex_lock(&c->lock);
-    while (!c->closes && waited != ETIMEDOUT) waited = pthread_cond_timedwait(&c->changed, &c->lock, &until);
+    while (!c->closes && !group_has_failed(c->failure) && waited != ETIMEDOUT)
+        waited = pthread_cond_timedwait(&c->changed, &c->lock, &until);
     const bool closes = c->closes;
     pthread_mutex_unlock(&c->lock);
     return closes;
@@ -58,20 +59,29 @@ static bool has_lost_rank(struct communicators *c, char *sentence, size_t size)
     return false;
 }
 
-/* A process that exits may leave its groups open. NCCL takes itself apart then, so nothing is asked of it any more. A
- * thread that is ending communicators cannot be stopped, and NCCL may wait in there for graphs that use them: then the
- * process ends at once. */
+/* A process that exits may leave its groups open. NCCL takes itself apart then, so nothing is asked of it any more.
+ * After a failure it would wait in there for kernels that wait for other ranks: then the process ends at once. */
 static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
-static bool exits, aborts; /* under `looking` */
+static bool exits;      /* under `looking` */
+static bool any_failed; /* a group with communicators; atomic */
+
+/* The group's listener. */
+static void see_failure(void *communicators)
+{
+    struct communicators *c = (struct communicators *)communicators;
+    __atomic_store_n(&any_failed, true, __ATOMIC_RELEASE);
+    pthread_mutex_lock(&c->lock);
+    pthread_cond_signal(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
 
 static void end_looking(int status, void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&looking);
     exits = true;
-    const bool at_once = aborts;
     pthread_mutex_unlock(&looking);
-    if (!at_once) return;
+    if (!__atomic_load_n(&any_failed, __ATOMIC_ACQUIRE)) return;
     fflush(NULL);
     _exit(status);
 }
@@ -98,7 +108,6 @@ static void *watch(void *communicators)
         group_fail(c->failure, STATUS_INTERNAL, sentence);
     }
     pthread_mutex_lock(&looking);
-    aborts = true;
     const bool ends = exits;
     pthread_mutex_unlock(&looking);
     for (int32_t r = 0; r < c->count && !ends; r++) nccl_abort(c->of[r]);
@@ -110,6 +119,7 @@ static enum status start_watcher(struct communicators *c, struct error *err)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (!c->failure) return STATUS_OK;
     pthread_once(&once, end_looking_at_exit);
+    group_failure_tell(c->failure, see_failure, c);
     c->closes = false;
     c->has_watcher = pthread_create(&c->watcher, NULL, watch, c) == 0;
     return c->has_watcher ? STATUS_OK
@@ -122,6 +132,7 @@ static enum status start_watcher(struct communicators *c, struct error *err)
 static void close_all(struct communicators *c)
 {
     if (group_has_failed(c->failure)) return;
+    if (c->failure) group_failure_forget(c->failure, c);
     pthread_mutex_lock(&c->lock);
     c->closes = true;
     pthread_cond_signal(&c->changed);
