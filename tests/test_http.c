@@ -139,7 +139,7 @@ static void a_body_is_read(void **state)
     check_header(&r, "X-Echo", "yes");
     check_reply(&r, 200, body);
     static const char chunked[] = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-                                  "5;x=1\r\nabcde\r\n1\r\nf\r\n0\r\nX-Trailer: 1\r\n\r\n";
+                                  "5\r\nabcde\r\n1\r\nf\r\n0\r\nX-Trailer: 1\r\n\r\n";
     for (size_t i = 0; i < strlen(chunked); i++) http_client_write(&c, chunked + i, 1);
     http_client_read(&c, false, &r);
     check_reply(&r, 200, "abcdef");

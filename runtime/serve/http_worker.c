@@ -323,7 +323,7 @@ static int wait_for_events(struct http_worker *w, double end, struct epoll_event
 
 static bool is_listener(const struct http_server *s, const void *what)
 {
-    for (int i = 0; i < s->listener.count; i++)
+    for (int i = 0; i < HTTP_MAX_SOCKETS; i++)
         if (what == &s->listener.fds[i]) return true;
     return false;
 }
