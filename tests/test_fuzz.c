@@ -52,6 +52,12 @@ static void test_jinja(void **state)
     replay("jinja");
 }
 
+static void test_http(void **state)
+{
+    (void)state;
+    replay("http");
+}
+
 static void test_chat_template(void **state)
 {
     (void)state;
@@ -85,6 +91,7 @@ int main(void)
         cmocka_unit_test(test_tokenizer_config),
         cmocka_unit_test(test_jinja),
         cmocka_unit_test(test_chat_template),
+        cmocka_unit_test(test_http),
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_config),
         cmocka_unit_test(test_safetensors),
