@@ -36,7 +36,7 @@ static enum status read_body(const char *url, const char *body, struct openai_re
                              json_loads(body, JSON_DECODE_ANY, &why));
     if (!line) fail_msg("%s: %s", body, why.text);
     assert_true(openai_batch_is_line(line));
-    const enum status status = openai_batch_read(line, out, native, err);
+    const enum status status = openai_batch_read(line, NULL, out, native, err);
     json_decref(line);
     return status;
 }

@@ -7,10 +7,8 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "runtime/prompts/logprob_text.h"
 #include "scheduler/sequence.h"
-
-/* JSON has no infinity; vLLM's server writes this for the logarithm of 0. */
-static const double LOWEST_LOGPROB = -9999.0;
 
 struct result *result_create(const struct result_rules *rules, struct result_place place, struct prompt *prompt)
 {
@@ -65,11 +63,6 @@ json_t *result_json_text(const char *bytes, size_t length)
     return json;
 }
 
-static json_t *json_logprob(float logprob)
-{
-    return json_real(logprob >= LOWEST_LOGPROB ? (double)logprob : LOWEST_LOGPROB);
-}
-
 /* {"token_id", "token", "logprob"} */
 static json_t *json_token(const struct tokenizer *tokenizer, int32_t id, float logprob)
 {
@@ -80,20 +73,11 @@ static json_t *json_token(const struct tokenizer *tokenizer, int32_t id, float l
         const char *bytes = id < tokenizer_size(tokenizer) ? tokenizer_token_bytes(tokenizer, id, true, &length) : "";
         ok = json_object_set_new(object, "token", result_json_text(bytes, length)) == 0;
     }
-    ok = ok && json_object_set_new(object, "logprob", json_logprob(logprob)) == 0;
+    ok = ok && json_object_set_new(object, "logprob", json_real(logprob_value(logprob))) == 0;
     if (ok) return object;
     json_decref(object);
     return NULL;
 }
-
-/* A token with its log-probability, and the most probable tokens. */
-struct token_logprob {
-    int32_t token, rank;
-    float logprob;
-    int32_t num_top;
-    const int32_t *top_ids;    /* [num_top] */
-    const float *top_logprobs; /* [num_top] */
-};
 
 static json_t *json_top(const struct tokenizer *tokenizer, const struct token_logprob *t)
 {
@@ -120,31 +104,16 @@ static bool add_logprob(const struct tokenizer *tokenizer, json_t *list, const s
 
 static bool add_token(const struct tokenizer *tokenizer, json_t *list, const struct answer_piece *piece)
 {
-    const struct token_logprob t = {
-        .token = piece->token_ids[0],
-        .rank = piece->rank[0],
-        .logprob = piece->logprob[0],
-        .num_top = piece->num_top,
-        .top_ids = piece->top_ids,
-        .top_logprobs = piece->top_logprobs,
-    };
+    const struct token_logprob t = token_logprob_of_answer(piece);
     return add_logprob(tokenizer, list, &t);
 }
 
 /* Nothing comes before the first token, so it has no probability: null. */
 static bool add_prompt(const struct tokenizer *tokenizer, json_t *list, const struct answer_piece *piece)
 {
-    const struct prompt_logprobs *p = piece->prompt_logprobs;
     bool ok = json_array_append_new(list, json_null()) == 0;
-    for (int32_t i = 1; ok && i < p->num_tokens; i++) {
-        const struct token_logprob t = {
-            .token = piece->prompt_ids[i],
-            .rank = p->ranks[i],
-            .logprob = p->logprobs[i],
-            .num_top = p->num_top,
-            .top_ids = p->top_ids + (int64_t)i * p->num_top,
-            .top_logprobs = p->top_logprobs + (int64_t)i * p->num_top,
-        };
+    for (int32_t i = 1; ok && i < piece->prompt_logprobs->num_tokens; i++) {
+        const struct token_logprob t = token_logprob_of_prompt(piece, i);
         ok = add_logprob(tokenizer, list, &t);
     }
     return ok;
@@ -221,5 +190,5 @@ json_t *result_answer_reason(const struct result_answer *a)
 
 json_t *result_answer_score(const struct result_answer *a)
 {
-    return json_real(isfinite(a->score) ? a->score : LOWEST_LOGPROB);
+    return json_real(isfinite(a->score) ? a->score : logprob_value(-INFINITY));
 }
