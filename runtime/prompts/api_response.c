@@ -2,10 +2,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/random.h"
+#include "runtime/prompts/answer_parts.h"
 #include "runtime/prompts/api.h"
-
-enum { TOOL_ID_LENGTH = 9 }; /* letters and digits: Mistral's templates take no other ids */
 
 struct choice {
     struct answer_parser *parser; /* NULL: all is content */
@@ -43,15 +41,6 @@ void api_response_free(struct api_response *r)
     free(r->of_prompt);
     free(r->id);
     free(r);
-}
-
-/* Ids of calls differ between the requests of a conversation, whatever these are called: each has another prompt. */
-static uint64_t make_seed(const char *id, const struct token_list *tokens)
-{
-    uint64_t seed = 0;
-    for (; *id; id++) seed = random_mix(seed + RANDOM_STEP + (unsigned char)*id);
-    for (size_t i = 0; i < tokens->count; i++) seed = random_mix(seed + RANDOM_STEP + (uint32_t)tokens->ids[i]);
-    return seed;
 }
 
 static struct api_head make_head(const struct api_rules *rules, const struct api_request *request, const char *id)
@@ -98,7 +87,7 @@ enum status api_response_create(const struct api_rules *rules, const struct api_
     r->choices = calloc((size_t)r->num_open, sizeof *r->choices);
     r->of_prompt = calloc((size_t)request->num_prompts, sizeof *r->of_prompt);
     r->writer = request->form == API_CHAT ? chat_writer_create(&r->head) : completion_writer_create(&r->head);
-    if (request->prompts[0].parts.tools) r->tool_seed = make_seed(id, &request->prompts[0].tokens);
+    if (request->prompts[0].parts.tools) r->tool_seed = tool_id_seed(id, &request->prompts[0].tokens);
     const bool ok = r->id && r->choices && r->of_prompt && r->writer;
     enum status status = ok ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a response");
     for (int32_t i = 0; i < r->num_open && status == STATUS_OK; i++) status = create_choice(r, i, err);
@@ -116,17 +105,6 @@ static void send(struct api_response *r, struct api_event event)
     r->ok = r->ok && r->writer->take(r->writer, &event, r->out);
 }
 
-/* The id of a call to which the model gives none. */
-static void make_tool_id(const struct choice *c, int32_t tool, char id[TOOL_ID_LENGTH + 1])
-{
-    static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    const struct api_response *r = c->response;
-    uint64_t bits = random_mix(r->tool_seed + RANDOM_STEP * (uint64_t)(c - r->choices + 1));
-    bits = random_mix(bits + RANDOM_STEP * (uint64_t)(tool + 1));
-    for (int i = 0; i < TOOL_ID_LENGTH; i++, bits /= sizeof digits - 1) id[i] = digits[bits % (sizeof digits - 1)];
-    id[TOOL_ID_LENGTH] = '\0';
-}
-
 /* Whether the request wants this part. */
 static bool is_wanted(const struct choice *c, const struct answer_part *part)
 {
@@ -139,39 +117,25 @@ static void take_part(void *user, const struct answer_part *part)
 {
     struct choice *c = user;
     struct answer_part known = *part;
-    char id[TOOL_ID_LENGTH + 1];
+    const int32_t index = (int32_t)(c - c->response->choices);
+    struct tool_id id;
     c->in_reasoning = part->kind == PART_REASONING;
     if (part->kind == PART_TOOL_CALL) c->num_tools++;
     if (part->kind == PART_TOOL_CALL && !part->id) {
-        make_tool_id(c, part->tool, id);
-        known.id = id;
+        id = tool_id_make(c->response->tool_seed, index, part->tool);
+        known.id = id.text;
     }
     if (!is_wanted(c, part)) return;
     c->spoke = true;
-    send(c->response,
-         (struct api_event){.kind = API_PART, .choice = (int32_t)(c - c->response->choices), .part = &known});
+    send(c->response, (struct api_event){.kind = API_PART, .choice = index, .part = &known});
 }
 
 /* ---- pieces ---- */
 
-/* Special tokens are shown for the parser's sake; the one that ends the answer is not a part of it. */
-static size_t text_length(const struct api_response *r, const struct choice *c, const struct answer_piece *piece)
-{
-    const struct tokenizer *t = r->head.tokenizer;
-    size_t length;
-    if (!c->parser || piece->finish_reason != FINISH_STOP || piece->stop_reason || piece->num_tokens == 0)
-        return piece->text_length;
-    if (!tokenizer_is_special(t, piece->token_ids[0])) return piece->text_length;
-    const char *end = tokenizer_token_bytes(t, piece->token_ids[0], true, &length);
-    const bool ends =
-        length <= piece->text_length && memcmp(piece->text + piece->text_length - length, end, length) == 0;
-    return piece->text_length - (ends ? length : 0);
-}
-
 /* The text becomes parts. Where ids are asked for, a piece without text makes an empty one. */
 static void take_text(struct api_response *r, struct choice *c, const struct answer_piece *piece)
 {
-    const size_t length = text_length(r, c, piece);
+    const size_t length = c->parser ? answer_parts_length(r->head.tokenizer, piece) : piece->text_length;
     const struct answer_part content = {.kind = PART_CONTENT, .text = piece->text, .length = length};
     const struct answer_part nothing = {.kind = PART_CONTENT, .text = ""};
     c->spoke = false;

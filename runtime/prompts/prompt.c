@@ -26,30 +26,47 @@ static enum status set_chat(const struct prompt_options *o, struct prompt_rules 
     return status == STATUS_OK ? status : error_prefix(err, status, "--system");
 }
 
-/* The format of a name; *given is whether every conversation's answers are read in it. */
-static enum status choose_format(const char *what, const char *name, const struct answer_format *(*find)(const char *),
-                                 const struct answer_format *of_template, const struct answer_format **out, bool *given,
-                                 struct error *err)
+/* A kind of formats, and the flag that names one. */
+struct format_kind {
+    const char *flag;
+    const struct answer_format *(*find)(const char *name), *(*at)(int i), *(*of_template)(const char *source);
+};
+
+static enum status refuse_format(const struct format_kind *kind, const char *name, struct error *err)
 {
-    *given = name != NULL;
-    *out = of_template;
-    if (!name || strcmp(name, "auto") == 0) return STATUS_OK;
-    *out = strcmp(name, "none") == 0 ? NULL : find(name);
-    if (*out || strcmp(name, "none") == 0) return STATUS_OK;
-    return error_set(err, STATUS_INVALID, "%s: there is no parser '%s'", what, show_string(name).text);
+    struct text names = {0};
+    bool ok = true;
+    for (int i = 0; ok && kind->at(i); i++) ok = text_printf(&names, ", %s", kind->at(i)->name);
+    error_set(err, STATUS_INVALID, "%s must be one of auto, none%s, found '%s'", kind->flag,
+              names.data ? names.data : "", show_string(name).text);
+    text_free(&names);
+    return STATUS_INVALID;
+}
+
+/* The format of a name; *always is whether all conversations' answers are read in it. */
+static enum status choose_format(const struct format_kind *kind, const char *name, const char *template_source,
+                                 const struct answer_format **out, bool *always, struct error *err)
+{
+    *always = name != NULL;
+    *out = NULL;
+    if (!name || strcmp(name, "auto") == 0)
+        *out = template_source ? kind->of_template(template_source) : NULL;
+    else if (strcmp(name, "none") != 0 && !(*out = kind->find(name)))
+        return refuse_format(kind, name, err);
+    return STATUS_OK;
 }
 
 static enum status set_formats(const struct prompt_options *o, struct prompt_rules *out, struct error *err)
 {
+    static const struct format_kind tools = {"--tool-call-parser", tool_format_find, tool_format_at,
+                                             tool_format_of_template};
+    static const struct format_kind reasoning = {"--reasoning-parser", reasoning_format_find, reasoning_format_at,
+                                                 reasoning_format_of_template};
     const struct chat_setup_options none = {0};
     const char *source = chat_setup_source(out->tokenizer, o->template ? o->template : &none, true);
-    const struct answer_format *tools = source ? tool_format_of_template(source) : NULL;
-    const struct answer_format *reasoning = source ? reasoning_format_of_template(source) : NULL;
-    enum status status = choose_format("--tool-call-parser", o->tool_parser, tool_format_find, tools, &out->tools,
-                                       &out->parses_tools, err);
+    const enum status status = choose_format(&tools, o->tool_parser, source, &out->tools, &out->parses_tools, err);
     if (status != STATUS_OK) return status;
-    return choose_format("--reasoning-parser", o->reasoning_parser, reasoning_format_find, reasoning, &out->reasoning,
-                         &out->parses_reasoning, err);
+    return choose_format(&reasoning, o->reasoning_parser, source, &out->reasoning, &out->parses_reasoning, err);
 }
 
 enum status prompt_rules_make(const struct engine_info *engine, const struct prompt_options *o,

@@ -10,28 +10,70 @@
 #include "runtime/prompts/logprob_text.h"
 #include "scheduler/sequence.h"
 
-struct result *result_create(const struct result_rules *rules, struct result_place place, struct prompt *prompt)
+/* Moves what the answers need out of the prompt. Of its params only counts are kept. */
+static struct prompt take_over(struct prompt *prompt)
+{
+    const struct sampling_params *params = &prompt->params;
+    const struct prompt taken = {
+        .id = prompt->id,
+        .openai = prompt->openai,
+        .parts = prompt->parts,
+        .echo = prompt->echo,
+        .is_text = prompt->is_text,
+        .params = {.n = params->n, .logprobs = params->logprobs, .prompt_logprobs = params->prompt_logprobs}};
+    prompt->id = prompt->echo = NULL;
+    prompt->openai = (struct openai_request){0};
+    prompt->parts = (struct answer_parser_options){0};
+    return taken;
+}
+
+/* A line of a batch is answered as a server would. */
+static bool create_response(struct result *r, const struct token_list *tokens)
+{
+    char id[24];
+    const struct openai_request *o = &r->prompt.openai;
+    const bool has_ids = r->rules->return_token_ids || o->return_token_ids;
+    snprintf(id, sizeof id, "%lld", (long long)r->place.index);
+    r->asked = (struct api_request){
+        .form = o->kind == OPENAI_CHAT ? API_CHAT : API_COMPLETION, .num_prompts = 1, .n = r->n, .prompts = &r->prompt};
+    r->prompt.openai.stream = false;
+    r->prompt.tokens = *tokens; /* for ids of calls, while the response is created */
+    const enum status status = api_response_create(r->rules, &r->asked, id, &r->response, NULL);
+    r->prompt.tokens = (struct token_list){0};
+    return status == STATUS_OK && (!has_ids || token_list_append(&r->prompt.tokens, tokens->ids, tokens->count));
+}
+
+/* What the answers of a line of quire's own form are gathered in. */
+static bool create_answers(struct result *r, const struct prompt *prompt)
+{
+    const struct answer_parser_options *parts = &r->prompt.parts;
+    const bool apart = parts->tools || parts->reasoning;
+    const uint64_t seed = apart ? tool_id_seed("", &prompt->tokens) : 0;
+    bool ok = true;
+    if (prompt->params.prompt_logprobs >= 0) ok = (r->prompt_logprobs = json_array()) != NULL;
+    for (int32_t i = 0; ok && i < r->n; i++) {
+        struct result_answer *a = &r->answers[i];
+        if (r->rules->return_token_ids) ok = (a->token_ids = json_array()) != NULL;
+        if (ok && prompt->params.logprobs >= 0) ok = (a->logprobs = json_array()) != NULL;
+        if (ok && apart) ok = (a->parts = answer_parts_create(parts, seed, i)) != NULL;
+    }
+    return ok;
+}
+
+struct result *result_create(const struct api_rules *rules, struct result_place place, struct prompt *prompt)
 {
     struct result *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->rules = rules;
     r->place = place;
-    r->id = prompt->id;
-    r->openai = prompt->openai;
     r->prompt_len = (int32_t)prompt->tokens.count;
-    prompt->id = NULL;
-    prompt->openai = (struct openai_request){0};
+    r->prompt = take_over(prompt);
     r->n = prompt->params.n > 0 ? prompt->params.n : 1;
     if (sampling_params_ranks(&prompt->params))
         r->score_name = prompt->params.beam_width > 1 ? "score" : "cumulative_logprob";
     r->answers = calloc((size_t)r->n, sizeof *r->answers);
-    bool ok = r->answers != NULL;
-    if (prompt->params.prompt_logprobs >= 0) ok = ok && (r->prompt_logprobs = json_array()) != NULL;
-    for (int32_t i = 0; ok && i < r->n; i++) {
-        if (rules->return_token_ids) ok = (r->answers[i].token_ids = json_array()) != NULL;
-        if (ok && prompt->params.logprobs >= 0) ok = (r->answers[i].logprobs = json_array()) != NULL;
-    }
-    if (ok) return r;
+    if (r->answers && (r->prompt.openai.kind ? create_response(r, &prompt->tokens) : create_answers(r, prompt)))
+        return r;
     result_free(r);
     return NULL;
 }
@@ -43,11 +85,13 @@ void result_free(struct result *r)
         text_free(&r->answers[i].text);
         json_decref(r->answers[i].token_ids);
         json_decref(r->answers[i].logprobs);
+        answer_parts_free(r->answers[i].parts);
     }
     free(r->answers);
     json_decref(r->prompt_logprobs);
-    json_decref(r->id);
-    openai_request_free(&r->openai);
+    api_response_free(r->response);
+    text_free(&r->body);
+    prompt_free(&r->prompt);
     free(r->error);
     free(r);
 }
@@ -119,21 +163,27 @@ static bool add_prompt(const struct tokenizer *tokenizer, json_t *list, const st
     return ok;
 }
 
+/* Adds the piece to an answer of quire's own form. */
+static bool gather(struct result *r, const struct answer_piece *piece)
+{
+    struct result_answer *answer = &r->answers[piece->index];
+    const struct tokenizer *tokenizer = r->rules->prompts->tokenizer;
+    bool ok = answer->parts ? answer_parts_take(answer->parts, tokenizer, piece)
+                            : text_append(&answer->text, piece->text, piece->text_length);
+    for (int32_t i = 0; ok && answer->token_ids && i < piece->num_tokens; i++) {
+        ok = json_array_append_new(answer->token_ids, json_integer(piece->token_ids[i])) == 0;
+    }
+    if (ok && answer->logprobs && piece->num_tokens > 0 && piece->logprob)
+        ok = add_token(tokenizer, answer->logprobs, piece);
+    if (ok && r->prompt_logprobs && piece->prompt_logprobs) ok = add_prompt(tokenizer, r->prompt_logprobs, piece);
+    return ok;
+}
+
 void result_deliver(void *user, const struct answer_piece *piece)
 {
     struct result *r = user;
     struct result_answer *answer = &r->answers[piece->index];
-    bool ok = text_append(&answer->text, piece->text, piece->text_length);
-    for (int32_t i = 0; ok && answer->token_ids && i < piece->num_tokens; i++) {
-        ok = json_array_append_new(answer->token_ids, json_integer(piece->token_ids[i])) == 0;
-    }
-    if (ok && answer->logprobs && piece->num_tokens > 0 && piece->logprob) {
-        ok = add_token(r->rules->tokenizer, answer->logprobs, piece);
-    }
-    if (ok && r->prompt_logprobs && piece->prompt_logprobs) {
-        ok = add_prompt(r->rules->tokenizer, r->prompt_logprobs, piece);
-    }
-    if (!ok) r->no_memory = true;
+    if (!(r->response ? api_response_take(r->response, 0, piece, &r->body) : gather(r, piece))) r->no_memory = true;
     answer->output_tokens = piece->output_tokens;
     if (piece->score) answer->score = *piece->score;
     r->prompt_tokens = piece->prompt_tokens;
@@ -179,7 +229,8 @@ int32_t result_num_cut(const struct result *r)
 
 json_t *result_answer_text(const struct result_answer *a)
 {
-    return json_stringn(a->text.data ? a->text.data : "", a->text.length);
+    const struct text *text = a->parts ? &a->parts->content : &a->text;
+    return json_stringn(text->data ? text->data : "", text->length);
 }
 
 json_t *result_answer_reason(const struct result_answer *a)
