@@ -17,17 +17,20 @@ void api_request_free(struct api_request *r)
 
 /* ---- refusals ---- */
 
-/* The field that a sentence is about: it begins with its name, or says that there is no such field. */
+/* The field that a sentence is about: it begins with its name, or says that there is no such field. A field that may
+ * have one value only is no field of the table; then the sentence goes on as json_reader_expected writes it. */
 static void find_param(const char *sentence, char *out, size_t size)
 {
-    static const char unknown[] = "there is no field '", letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    static const char unknown[] = "there is no field '", must_be[] = " must be ",
+                      letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
     const bool is_unknown = strncmp(sentence, unknown, sizeof unknown - 1) == 0;
     if (is_unknown) sentence += sizeof unknown - 1;
     const size_t length = is_unknown ? strcspn(sentence, "'") : strspn(sentence, letters);
     snprintf(out, size, "%.*s", (int)(length < size ? length : size - 1), sentence);
     out[utf8_valid_prefix(out, strlen(out))] = '\0';
     const bool known = request_field_use(OPENAI_CHAT, out) != FIELD_UNKNOWN ||
-                       request_field_use(OPENAI_COMPLETION, out) != FIELD_UNKNOWN;
+                       request_field_use(OPENAI_COMPLETION, out) != FIELD_UNKNOWN ||
+                       strncmp(sentence + length, must_be, sizeof must_be - 1) == 0;
     if (!is_unknown && !known) *out = '\0';
 }
 

@@ -61,14 +61,14 @@ static bool take_token(struct completion_writer *w, const struct api_event *e)
     return ok && completion_logprob_append(&c->logprobs, names_of(w), &t);
 }
 
-/* The prompt's tokens, before those of the answer. What the tokenizer put before a text is not a part of it. */
+/* The prompt's tokens, before those of the answer. */
 static bool echo_logprobs(struct completion_writer *w, const struct api_event *e, struct completion_choice *c)
 {
     const struct prompt_logprobs *p = e->piece->prompt_logprobs;
     if (!w->head.has_logprobs || !p) return true;
+    completion_logprobs_start(&c->logprobs, names_of(w), e->piece->prompt_ids, p->num_tokens,
+                              json_string_value(e->prompt->echo));
     bool ok = completion_logprob_append_first(&c->logprobs, names_of(w), e->piece->prompt_ids[0]);
-    if (e->prompt->is_text && w->head.tokenizer && tokenizer_is_special(w->head.tokenizer, e->piece->prompt_ids[0]))
-        c->logprobs.offset = 0;
     for (int32_t i = 1; ok && i < p->num_tokens; i++) {
         const struct token_logprob t = token_logprob_of_prompt(e->piece, i);
         ok = completion_logprob_append(&c->logprobs, names_of(w), &t);

@@ -50,9 +50,16 @@ static const char *token_bytes(struct token_names names, int32_t token, size_t *
     return tokenizer_token_bytes(names.tokenizer, token, true, length);
 }
 
-/* Appends the name as a JSON string; *characters, unless it is NULL, gets its length. A token may be a part of a
- * character, which is shown as U+FFFD. */
-static bool append_name(struct text *out, struct token_names names, int32_t token, int64_t *characters)
+/* Characters that begin in bytes[length]. */
+static int64_t count_characters(const char *bytes, size_t length)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < length; i++) count += ((unsigned char)bytes[i] & 0xC0) != 0x80;
+    return count;
+}
+
+/* Appends the name as a JSON string. A token may be a part of a character, which is shown as U+FFFD. */
+static bool append_name(struct text *out, struct token_names names, int32_t token)
 {
     size_t length;
     const char *bytes = token_bytes(names, token, &length);
@@ -63,8 +70,7 @@ static bool append_name(struct text *out, struct token_names names, int32_t toke
     else if (utf8_valid_prefix(bytes, length) == length)
         ok = ok && api_write_escaped(out, bytes, length);
     else if ((ok = ok && utf8_append_valid(&valid, bytes, length)))
-        ok = api_write_escaped(out, bytes = valid.data, length = valid.length);
-    for (size_t i = 0; characters && i < length; i++) *characters += ((unsigned char)bytes[i] & 0xC0) != 0x80;
+        ok = api_write_escaped(out, valid.data, valid.length);
     text_free(&valid);
     return ok && text_append(out, "\"", 1);
 }
@@ -85,7 +91,7 @@ static bool append_bytes(struct text *out, struct token_names names, int32_t tok
 /* {"token", "logprob", "bytes" without the closing brace */
 static bool append_chat_token(struct text *out, struct token_names names, int32_t token, float logprob)
 {
-    return text_append_string(out, "{\"token\":") && append_name(out, names, token, NULL) &&
+    return text_append_string(out, "{\"token\":") && append_name(out, names, token) &&
            text_append_string(out, ",\"logprob\":") && append_logprob(out, logprob) &&
            text_append_string(out, ",\"bytes\":") && append_bytes(out, names, token);
 }
@@ -111,8 +117,23 @@ static bool begin_entry(struct completion_logprobs *l)
 
 static bool append_token(struct completion_logprobs *l, struct token_names names, int32_t token)
 {
-    return begin_entry(l) && api_write_integer(&l->text_offset, l->offset) &&
-           append_name(&l->tokens, names, token, &l->offset);
+    size_t length;
+    const char *bytes = token_bytes(names, token, &length);
+    const bool ok = begin_entry(l) && api_write_integer(&l->text_offset, l->offset > 0 ? l->offset : 0) &&
+                    append_name(&l->tokens, names, token);
+    l->offset += count_characters(bytes, length);
+    return ok;
+}
+
+void completion_logprobs_start(struct completion_logprobs *l, struct token_names names, const int32_t *ids,
+                               int32_t count, const char *text)
+{
+    l->offset = count_characters(text, strlen(text));
+    for (int32_t i = 0; i < count; i++) {
+        size_t length;
+        const char *bytes = token_bytes(names, ids[i], &length);
+        l->offset -= count_characters(bytes, length);
+    }
 }
 
 bool completion_logprob_append(struct completion_logprobs *l, struct token_names names, const struct token_logprob *t)
@@ -121,7 +142,7 @@ bool completion_logprob_append(struct completion_logprobs *l, struct token_names
     if (t->num_top == 0) return ok && text_append(&l->top_logprobs, "null", 4);
     for (int32_t i = 0; ok && i < t->num_top; i++)
         ok = text_append(&l->top_logprobs, i == 0 ? "{" : ",", 1) &&
-             append_name(&l->top_logprobs, names, t->top_ids[i], NULL) && text_append(&l->top_logprobs, ":", 1) &&
+             append_name(&l->top_logprobs, names, t->top_ids[i]) && text_append(&l->top_logprobs, ":", 1) &&
              append_logprob(&l->top_logprobs, t->top_logprobs[i]);
     return ok && text_append(&l->top_logprobs, "}", 1);
 }
@@ -161,8 +182,7 @@ static bool append_prompt_token(struct text *out, struct token_names names, int3
 {
     return text_append(out, "\"", 1) && api_write_integer(out, token) && text_append_string(out, "\":{\"logprob\":") &&
            append_logprob(out, logprob) && text_append_string(out, ",\"rank\":") && api_write_integer(out, rank) &&
-           text_append_string(out, ",\"decoded_token\":") && append_name(out, names, token, NULL) &&
-           text_append(out, "}", 1);
+           text_append_string(out, ",\"decoded_token\":") && append_name(out, names, token) && text_append(out, "}", 1);
 }
 
 /* The token itself is first, and is left out among the most probable ones. */

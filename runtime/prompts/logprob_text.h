@@ -34,6 +34,10 @@ struct completion_logprobs {
     struct text tokens, token_logprobs, top_logprobs, text_offset;
     int64_t offset; /* characters of the text before the next token */
 };
+/* The tokens that come next, ids[count], stand for `text`. What the tokenizer puts before a text is not in it: such
+ * tokens have the offset 0. */
+void completion_logprobs_start(struct completion_logprobs *l, struct token_names names, const int32_t *ids,
+                               int32_t count, const char *text);
 bool completion_logprob_append(struct completion_logprobs *l, struct token_names names, const struct token_logprob *t);
 /* A token without a probability: the first of a prompt. */
 bool completion_logprob_append_first(struct completion_logprobs *l, struct token_names names, int32_t token);
