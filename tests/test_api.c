@@ -250,7 +250,7 @@ static void test_ids(void **state)
 
 /* ---- completions ---- */
 
-/* Each token stands in the text at its offset. */
+/* Each token stands in the text at its offset; the space that encoding put before the text does not. */
 static void check_offsets(const json_t *choice)
 {
     const char *text = json_string_value(at(choice, "text"));
@@ -260,7 +260,8 @@ static void check_offsets(const json_t *choice)
     {
         const json_int_t offset = json_integer_value(json_array_get(at(choice, "logprobs/text_offset"), i));
         const char *name = json_string_value(token);
-        assert_memory_equal(text + offset, name, strlen(name));
+        const bool has_space = i == 0 && name[0] == ' ' && text[0] != ' ';
+        assert_memory_equal(text + offset, name + has_space, strlen(name) - has_space);
     }
 }
 
