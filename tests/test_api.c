@@ -316,6 +316,7 @@ static void test_echo(void **state)
                   " a", FINISH_STOP);
     expect_text(o, "choices/0/text", "It rains");
     expect_text(o, "choices/0/finish_reason", "length");
+    expect_absent(o, "choices/0/prompt_logprobs");
     expect_json(o, "usage/completion_tokens", "0");
     expect_json(o, "choices/0/logprobs/token_logprobs/0", "null");
     expect_json(o, "choices/0/logprobs/token_logprobs/1", "-0.125");

@@ -77,10 +77,14 @@ static enum step behind_thought(struct answer_parser *p)
 static enum step begin_calls(struct answer_parser *p, size_t at)
 {
     switch (p->tools->syntax) {
-    case SYNTAX_NAMED: return answer_go(p, named_calls_step, at);
-    case SYNTAX_XML: return answer_go(p, xml_calls_step, at);
-    case SYNTAX_LITERAL: return answer_go(p, literal_calls_step, at);
-    default: return answer_go(p, json_calls_step, at);
+    case SYNTAX_NAMED:
+        return answer_go(p, named_calls_step, at);
+    case SYNTAX_XML:
+        return answer_go(p, xml_calls_step, at);
+    case SYNTAX_LITERAL:
+        return answer_go(p, literal_calls_step, at);
+    default:
+        return answer_go(p, json_calls_step, at);
     }
 }
 

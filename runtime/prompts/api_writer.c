@@ -78,7 +78,7 @@ bool api_write_prompt(struct text *out, const struct api_head *head, const struc
     const struct token_list *tokens = &prompt->prompt->tokens;
     struct text ids = {0};
     bool ok = true;
-    if (prompt->piece->prompt_logprobs)
+    if (prompt->piece->prompt_logprobs && !prompt->prompt->openai.implies_prompt_logprobs)
         ok = text_append_string(out, ",\"prompt_logprobs\":") && prompt_logprobs_write(out, names, prompt->piece);
     if (head->has_token_ids)
         ok = ok && api_write_ids(&ids, tokens->ids, tokens->count) &&
