@@ -148,7 +148,11 @@ enum status answer_parser_create(const struct answer_parser_options *options, an
                                  void *user, struct answer_parser **out, struct error *err)
 {
     struct answer_parser *p = *out = calloc(1, sizeof *p);
-    if (!p) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the parser of an answer");
+    if (!p || !text_reserve(&p->held, 1)) {
+        free(p);
+        *out = NULL;
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the parser of an answer");
+    }
     p->function = function;
     p->user = user;
     p->tools = (const struct tool_form *)options->tools;
