@@ -37,7 +37,7 @@ bool api_write_usage(struct text *out, const struct api_usage *u)
 bool api_write_head(struct text *out, const struct api_head *head, const char *prefix, const char *object)
 {
     return text_append_string(out, "{\"id\":\"") && text_append_string(out, prefix) &&
-           api_write_escaped(out, head->id, strlen(head->id)) && text_append_string(out, "\",\"object\":") &&
+           json_append_escaped(out, head->id, strlen(head->id)) && text_append_string(out, "\",\"object\":") &&
            api_write_string(out, object, strlen(object)) && text_append_string(out, ",\"created\":") &&
            api_write_integer(out, head->created) && text_append_string(out, ",\"model\":") &&
            api_write_string(out, head->model, strlen(head->model));
