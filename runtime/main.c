@@ -20,7 +20,7 @@ static void print_usage(FILE *out)
         fprintf(out, "  %-10s %s\n", command_list[i]->name, command_list[i]->summary);
     fputs("\n"
           "  quire chat --model org/name    a folder, or a model in the Hugging Face cache\n"
-          "  quire serve -m org/name        then clients of OpenAI's API: http://127.0.0.1:8000/v1\n"
+          "  quire serve -m org/name        for clients of OpenAI's API, at port 8000\n"
           "  quire generate -m org/name -i prompts.jsonl -o answers.jsonl\n"
           "  quire profile -m org/name\n"
           "\n"

@@ -23,8 +23,7 @@ static void add_address_flags(struct option_table *table, struct serve_options *
 {
     const struct option_spec specs[] = {
         {"host", OPTION_STRING, &o->host, "ADDRESS",
-         .help =
-             "The address to listen on; 0.0.0.0 or ::, all of this machine. Default: 127.0.0.1, this machine alone.",
+         .help = "Where to listen; 0.0.0.0 or ::, at all addresses. Default: 127.0.0.1.",
          .heading = "Server:", .common = true, .not_empty = true},
         {"port", OPTION_INT32, &o->port, "N", .help = "The port; 0: one that is free. Default: 8000.", .common = true,
          .minimum = 0, .maximum = 65535},
@@ -32,9 +31,8 @@ static void add_address_flags(struct option_table *table, struct serve_options *
          .help = "Listen on a Unix socket of this path, and on no port. Default: none.", .not_empty = true},
         {"api-key", OPTION_CUSTOM, &o->keys, "KEY",
          .help =
-             "A key that clients must show (Authorization: Bearer KEY); given several times, each is one. Others who "
-             "use this machine can read it in the list of processes, but not in --api-key-file or the environment. "
-             "Default: none, everyone may ask.",
+             "A key that clients must show; each that is given is one. Better in --api-key-file or the environment: "
+             "a list of processes shows it. Default: none, everyone may ask.",
          .common = true, .parse = add_key, .not_empty = true, .repeats = true},
         {"api-key-file", OPTION_STRING, &o->api_key_file, "FILE", .help = "Keys, one a line. Default: none.",
          .common = true, .not_empty = true},
@@ -79,7 +77,7 @@ static void add_limit_flags(struct option_table *table, struct serve_options *o)
         {"max-waiting-requests", OPTION_INT32, &o->max_waiting, "N",
          .help = "Answers that may wait beside those that run (--max-num-seqs); more are refused, to be tried again "
                  "(status 429). Default: 1024.",
-         .heading = "Limits:", .common = true, .minimum = 0, .maximum = 1 << 24},
+         .heading = "Limits:", .minimum = 0, .maximum = 1 << 24},
         {"max-connections", OPTION_INT32, &o->max_connections, "N",
          .help = "Connections that are served at once; more wait. Default: 8192.", .minimum = 1, .maximum = 1 << 20},
         {"max-body-size", OPTION_INT32, &o->max_body_mib, "MIB", .help = "Of a request's body. Default: 16.",
@@ -92,7 +90,7 @@ static void add_limit_flags(struct option_table *table, struct serve_options *o)
          .minimum = 1, .maximum = 86400},
         {"shutdown-timeout", OPTION_INT32, &o->shutdown_seconds, "SECONDS",
          .help = "After SIGTERM or Ctrl-C requests that run may take so long until they are cut. Default: 30.",
-         .common = true, .minimum = 0, .maximum = 86400},
+         .minimum = 0, .maximum = 86400},
         {"enable-log-requests", OPTION_SWITCH, &o->request_log.enabled,
          .help =
              "Write a line on stderr for each request: its id, status, tokens and times, not what it says. Default: "
