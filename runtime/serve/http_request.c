@@ -105,6 +105,9 @@ static struct MHD_Response *new_response(struct http_exchange *x)
         if (r) x->out = (struct text){0};
     }
     if (!r) return NULL;
+    /* Not chunked, because libmicrohttpd 0.9.75 sends the last chunk also in answer to HEAD. */
+    if (x->answer == ANSWER_STREAM && x->head_only)
+        MHD_set_response_options(r, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
     for (const char *name = x->headers.data; name && name < x->headers.data + x->headers.length;) {
         const char *value = name + strlen(name) + 1;
         MHD_add_response_header(r, name, value);
