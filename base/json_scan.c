@@ -63,15 +63,24 @@ static enum json_scan_result begin_string(struct json_scan *s, bool is_key)
 static enum json_scan_result begin_value(struct json_scan *s, char c)
 {
     switch (c) {
-    case '{': return open_container(s, true);
-    case '[': return open_container(s, false);
-    case '"': return begin_string(s, false);
-    case '-': return go(s, JSON_SCAN_MINUS);
-    case '0': return go(s, JSON_SCAN_ZERO);
-    case 't': return begin_word(s, "rue");
-    case 'f': return begin_word(s, "alse");
-    case 'n': return begin_word(s, "ull");
-    default: return is_digit(c) ? go(s, JSON_SCAN_DIGITS) : JSON_SCAN_WRONG;
+    case '{':
+        return open_container(s, true);
+    case '[':
+        return open_container(s, false);
+    case '"':
+        return begin_string(s, false);
+    case '-':
+        return go(s, JSON_SCAN_MINUS);
+    case '0':
+        return go(s, JSON_SCAN_ZERO);
+    case 't':
+        return begin_word(s, "rue");
+    case 'f':
+        return begin_word(s, "alse");
+    case 'n':
+        return begin_word(s, "ull");
+    default:
+        return is_digit(c) ? go(s, JSON_SCAN_DIGITS) : JSON_SCAN_WRONG;
     }
 }
 
@@ -80,16 +89,20 @@ static enum json_scan_result add_between(struct json_scan *s, char c)
 {
     if (is_blank(c)) return JSON_SCAN_MORE;
     switch (s->state) {
-    case JSON_SCAN_FIRST: return c == ']' ? close_container(s, c) : begin_value(s, c);
+    case JSON_SCAN_FIRST:
+        return c == ']' ? close_container(s, c) : begin_value(s, c);
     case JSON_SCAN_FIRST_KEY:
         if (c == '}') return close_container(s, c);
         /* fall through */
-    case JSON_SCAN_KEY: return c == '"' ? begin_string(s, true) : JSON_SCAN_WRONG;
-    case JSON_SCAN_COLON: return c == ':' ? go(s, JSON_SCAN_VALUE) : JSON_SCAN_WRONG;
+    case JSON_SCAN_KEY:
+        return c == '"' ? begin_string(s, true) : JSON_SCAN_WRONG;
+    case JSON_SCAN_COLON:
+        return c == ':' ? go(s, JSON_SCAN_VALUE) : JSON_SCAN_WRONG;
     case JSON_SCAN_AFTER:
         if (c == ',' && s->depth > 0) return go(s, in_object(s) ? JSON_SCAN_KEY : JSON_SCAN_VALUE);
         return c == '}' || c == ']' ? close_container(s, c) : JSON_SCAN_WRONG;
-    default: return begin_value(s, c);
+    default:
+        return begin_value(s, c);
     }
 }
 
@@ -124,12 +137,15 @@ static enum json_scan_result add_to_number(struct json_scan *s, char c)
     switch (s->state) {
     case JSON_SCAN_MINUS:
         return !digit ? JSON_SCAN_WRONG : go(s, c == '0' ? JSON_SCAN_ZERO : JSON_SCAN_DIGITS);
-    case JSON_SCAN_POINT: return digit ? go(s, JSON_SCAN_FRACTION) : JSON_SCAN_WRONG;
+    case JSON_SCAN_POINT:
+        return digit ? go(s, JSON_SCAN_FRACTION) : JSON_SCAN_WRONG;
     case JSON_SCAN_EXPONENT:
         if (c == '+' || c == '-') return go(s, JSON_SCAN_SIGN);
         /* fall through */
-    case JSON_SCAN_SIGN: return digit ? go(s, JSON_SCAN_POWER) : JSON_SCAN_WRONG;
-    case JSON_SCAN_POWER: return digit ? JSON_SCAN_MORE : end_number(s, c);
+    case JSON_SCAN_SIGN:
+        return digit ? go(s, JSON_SCAN_POWER) : JSON_SCAN_WRONG;
+    case JSON_SCAN_POWER:
+        return digit ? JSON_SCAN_MORE : end_number(s, c);
     case JSON_SCAN_FRACTION:
         if (digit) return JSON_SCAN_MORE;
         break;

@@ -40,10 +40,10 @@ enum json_scan_state {
 /* Begins zeroed. */
 struct json_scan {
     enum json_scan_state state;
-    int depth;        /* how many objects and arrays are open */
-    bool is_key;      /* the string is a key */
-    int hex_digits;   /* that are missing */
-    const char *word; /* what is missing of true, false or null */
+    int depth;                                    /* how many objects and arrays are open */
+    bool is_key;                                  /* the string is a key */
+    int hex_digits;                               /* that are missing */
+    const char *word;                             /* what is missing of true, false or null */
     uint64_t is_object[JSON_SCAN_MAX_DEPTH / 64]; /* bit i: what was opened at depth i is an object */
 };
 

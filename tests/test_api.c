@@ -250,7 +250,7 @@ static void test_ids(void **state)
 
 /* ---- completions ---- */
 
-/* Each token stands in the text at its offset. */
+/* Each token stands in the text at its offset; the space that encoding put before the text does not. */
 static void check_offsets(const json_t *choice)
 {
     const char *text = json_string_value(at(choice, "text"));
@@ -260,7 +260,8 @@ static void check_offsets(const json_t *choice)
     {
         const json_int_t offset = json_integer_value(json_array_get(at(choice, "logprobs/text_offset"), i));
         const char *name = json_string_value(token);
-        assert_memory_equal(text + offset, name, strlen(name));
+        const bool has_space = i == 0 && name[0] == ' ' && text[0] != ' ';
+        assert_memory_equal(text + offset, name + has_space, strlen(name) - has_space);
     }
 }
 
@@ -315,6 +316,7 @@ static void test_echo(void **state)
                   " a", FINISH_STOP);
     expect_text(o, "choices/0/text", "It rains");
     expect_text(o, "choices/0/finish_reason", "length");
+    expect_absent(o, "choices/0/prompt_logprobs");
     expect_json(o, "usage/completion_tokens", "0");
     expect_json(o, "choices/0/logprobs/token_logprobs/0", "null");
     expect_json(o, "choices/0/logprobs/token_logprobs/1", "-0.125");

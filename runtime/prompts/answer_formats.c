@@ -268,13 +268,21 @@ enum {
 /* Other names of vLLM for forms of the tables. */
 static const struct alias {
     const char *alias, *name;
-} TOOL_ALIASES[] = {{"deepseek_v4", "deepseek_v32"}, {"ernie45", "hermes"},         {"glm47", "glm45"},
+} TOOL_ALIASES[] = {{"deepseek_v4", "deepseek_v32"}, {"ernie45", "hermes"},          {"glm47", "glm45"},
                     {"granite4", "hermes"},          {"llama4_json", "llama3_json"}, {"mimo", "qwen3_coder"},
                     {"qwen3_xml", "qwen3_coder"},    {"step3p5", "qwen3_coder"},     {NULL, NULL}},
-  REASONING_ALIASES[] = {{"deepseek_v3", "deepseek_r1"}, {"deepseek_v4", "deepseek_r1"}, {"glm45", "deepseek_r1"},
-                         {"glm47", "deepseek_r1"},       {"holo2", "deepseek_r1"},       {"mimo", "deepseek_r1"},
-                         {"minimax_m2", "deepseek_r1"},  {"nemotron_v3", "deepseek_r1"}, {"olmo3", "deepseek_r1"},
-                         {"qwen3", "deepseek_r1"},       {"step3", "deepseek_r1"},       {"step3p5", "deepseek_r1"},
+  REASONING_ALIASES[] = {{"deepseek_v3", "deepseek_r1"},
+                         {"deepseek_v4", "deepseek_r1"},
+                         {"glm45", "deepseek_r1"},
+                         {"glm47", "deepseek_r1"},
+                         {"holo2", "deepseek_r1"},
+                         {"mimo", "deepseek_r1"},
+                         {"minimax_m2", "deepseek_r1"},
+                         {"nemotron_v3", "deepseek_r1"},
+                         {"olmo3", "deepseek_r1"},
+                         {"qwen3", "deepseek_r1"},
+                         {"step3", "deepseek_r1"},
+                         {"step3p5", "deepseek_r1"},
                          {NULL, NULL}};
 
 /* ---- by name ---- */

@@ -17,8 +17,8 @@ enum tool_syntax {
     SYNTAX_HARMONY  /* messages with channels; reasoning is among them */
 };
 
-/* Marks of SYNTAX_NAMED and SYNTAX_XML. Blanks may stand between a mark's end and what comes next, except in names, keys
- * and values. */
+/* Marks of SYNTAX_NAMED and SYNTAX_XML. Blanks may stand between a mark's end and what comes next, except in names,
+ * keys and values. */
 struct call_marks {
     const char *call;                     /* begins a call, before its name */
     const char *name_end[FORM_MAX_MARKS]; /* XML: empty if the name ends at a line's end, a key or the call's end */

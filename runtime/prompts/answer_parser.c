@@ -77,10 +77,14 @@ static enum step behind_thought(struct answer_parser *p)
 static enum step begin_calls(struct answer_parser *p, size_t at)
 {
     switch (p->tools->syntax) {
-    case SYNTAX_NAMED: return answer_go(p, named_calls_step, at);
-    case SYNTAX_XML: return answer_go(p, xml_calls_step, at);
-    case SYNTAX_LITERAL: return answer_go(p, literal_calls_step, at);
-    default: return answer_go(p, json_calls_step, at);
+    case SYNTAX_NAMED:
+        return answer_go(p, named_calls_step, at);
+    case SYNTAX_XML:
+        return answer_go(p, xml_calls_step, at);
+    case SYNTAX_LITERAL:
+        return answer_go(p, literal_calls_step, at);
+    default:
+        return answer_go(p, json_calls_step, at);
     }
 }
 
@@ -144,7 +148,11 @@ enum status answer_parser_create(const struct answer_parser_options *options, an
                                  void *user, struct answer_parser **out, struct error *err)
 {
     struct answer_parser *p = *out = calloc(1, sizeof *p);
-    if (!p) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the parser of an answer");
+    if (!p || !text_reserve(&p->held, 1)) {
+        free(p);
+        *out = NULL;
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the parser of an answer");
+    }
     p->function = function;
     p->user = user;
     p->tools = (const struct tool_form *)options->tools;

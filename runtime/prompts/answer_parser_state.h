@@ -5,7 +5,8 @@
  *       given already       what the machine has read       not read
  *     ----------------- start --------------------------- at -------- held.length
  *
- * Until a call's name is certain nothing of the call is given: if it is damaged, the bytes from `start` on are content. */
+ * Until a call's name is certain nothing of the call is given: if it is damaged, the bytes from `start` on are content.
+ */
 #ifndef QUIRE_RUNTIME_ANSWER_PARSER_STATE_H
 #define QUIRE_RUNTIME_ANSWER_PARSER_STATE_H
 
@@ -15,7 +16,7 @@
 #include "runtime/prompts/literal.h"
 
 enum {
-    ANSWER_MAX_NAME = 256,       /* bytes of a tool's name or an argument's, with what stands around it */
+    ANSWER_MAX_NAME = 256,        /* bytes of a tool's name or an argument's, with what stands around it */
     ANSWER_MAX_UNCERTAIN = 32768, /* bytes of a call whose name is not known */
     ANSWER_MAX_BLANKS = 1024      /* in one place of a call, or around marks */
 };
@@ -32,8 +33,8 @@ struct json_call {
     struct json_scan scan;
     enum { FIELD_OTHER, FIELD_NAME, FIELD_ARGUMENTS, FIELD_ID } field;
     struct span key, name, id, arguments;
-    size_t value; /* where the value of the field begins */
-    size_t given; /* up to here the arguments were given */
+    size_t value;       /* where the value of the field begins */
+    size_t given;       /* up to here the arguments were given */
     answer_step *after; /* of json_arguments_step: goes on behind them */
 };
 
@@ -57,10 +58,10 @@ struct answer_parser {
 
     struct text held;
     size_t start, at;
-    size_t searched; /* held[at .. searched) holds none of the marks that the step looks for */
+    size_t searched;      /* held[at .. searched) holds none of the marks that the step looks for */
     bool thought_is_open; /* by the prompt */
-    bool ended;      /* no more text comes */
-    bool failed;     /* memory ran out */
+    bool ended;           /* no more text comes */
+    bool failed;          /* memory ran out */
     answer_step *step;
     answer_step *text_step; /* outside of calls */
 
@@ -71,7 +72,7 @@ struct answer_parser {
     bool in_call;       /* its name was given and its end was not */
     size_t mark_length; /* of the mark at `start`, which becomes content if the call is damaged */
 
-    bool in_list; /* of calls */
+    bool in_list;              /* of calls */
     struct text name, id, out; /* room for what is being made */
     struct json_call json;
     struct xml_call xml;
@@ -88,8 +89,7 @@ enum match answer_match(const struct answer_parser *p, size_t at, const char *ma
 bool answer_skip_blanks(const struct answer_parser *p, size_t *at);
 /* Where the first of the marks stands at or behind `from`: MATCH_YES, and *which; MATCH_MAYBE: one may begin there;
  * MATCH_NO: the length of the text. */
-size_t answer_find(const struct answer_parser *p, size_t from, const char *const *marks, int *which,
-                   enum match *found);
+size_t answer_find(const struct answer_parser *p, size_t from, const char *const *marks, int *which, enum match *found);
 
 /* Goes on with `step` at held[at]; what was read is given or dropped. */
 enum step answer_go(struct answer_parser *p, answer_step *step, size_t at);

@@ -36,6 +36,28 @@ size_t answer_parts_length(const struct tokenizer *tokenizer, const struct answe
     return piece->text_length - (ends ? length : 0);
 }
 
+static void note_kind(void *user, const struct answer_part *part)
+{
+    *(enum answer_part_kind *)user = part->kind;
+}
+
+/* The parser tells: what would the next letter of the answer be? */
+bool answer_parts_in_reasoning(const struct answer_format *reasoning, const char *prompt, size_t start, size_t length)
+{
+    const struct answer_parser_options options = {.reasoning = reasoning,
+                                                  .in_reasoning = reasoning_is_open(reasoning, prompt, start)};
+    enum answer_part_kind kind = PART_CONTENT;
+    struct answer_parser *parser = NULL;
+    if (start == length) return options.in_reasoning;
+    if (answer_parser_create(&options, note_kind, &kind, &parser, NULL) == STATUS_OK) {
+        answer_parser_add(parser, prompt + start, length - start);
+        answer_parser_add(parser, "x", 1);
+        answer_parser_finish(parser);
+    }
+    answer_parser_free(parser);
+    return kind == PART_REASONING;
+}
+
 /* ---- gathering ---- */
 
 /* The call whose arguments are whole now. */

@@ -25,8 +25,7 @@ bool answer_skip_blanks(const struct answer_parser *p, size_t *at)
     return *at < p->held.length || *at == most || p->ended;
 }
 
-size_t answer_find(const struct answer_parser *p, size_t from, const char *const *marks, int *which,
-                   enum match *found)
+size_t answer_find(const struct answer_parser *p, size_t from, const char *const *marks, int *which, enum match *found)
 {
     for (size_t at = from; at < p->held.length; at++) {
         for (int i = 0; i < FORM_MAX_MARKS && marks[i]; i++) {

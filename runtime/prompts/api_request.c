@@ -101,7 +101,8 @@ static enum status read_prompt(const struct api_rules *rules, enum api_form form
     enum status status = openai_request_read(&r, rules->prompts->tools, &out->openai, &native);
     if (status == STATUS_OK) status = prompt_read_object(native, rules->prompts, out, err);
     json_decref(native);
-    if (status == STATUS_OK && out->openai.stream && out->params.prompt_logprobs >= 0 && !out->openai.echo)
+    if (status == STATUS_OK && out->openai.stream && out->params.prompt_logprobs >= 0 &&
+        !out->openai.implies_prompt_logprobs)
         return error_set(err, STATUS_INVALID, "prompt_logprobs are not a part of a stream: stream must be false");
     return status;
 }

@@ -7,9 +7,7 @@
 
 #include "base/array.h"
 
-/* text[length], UTF-8, as the inside of a JSON string, without quotes. */
-bool api_write_escaped(struct text *out, const char *text, size_t length);
-/* ... with quotes; NULL: null. */
+/* text[length], UTF-8, as a JSON string; NULL: null. */
 bool api_write_string(struct text *out, const char *text, size_t length);
 bool api_write_integer(struct text *out, int64_t value);
 /* ids[count] with commas between them, and before them if *list holds some. */

@@ -37,7 +37,7 @@ bool api_write_usage(struct text *out, const struct api_usage *u)
 bool api_write_head(struct text *out, const struct api_head *head, const char *prefix, const char *object)
 {
     return text_append_string(out, "{\"id\":\"") && text_append_string(out, prefix) &&
-           api_write_escaped(out, head->id, strlen(head->id)) && text_append_string(out, "\",\"object\":") &&
+           json_append_escaped(out, head->id, strlen(head->id)) && text_append_string(out, "\",\"object\":") &&
            api_write_string(out, object, strlen(object)) && text_append_string(out, ",\"created\":") &&
            api_write_integer(out, head->created) && text_append_string(out, ",\"model\":") &&
            api_write_string(out, head->model, strlen(head->model));
@@ -78,7 +78,7 @@ bool api_write_prompt(struct text *out, const struct api_head *head, const struc
     const struct token_list *tokens = &prompt->prompt->tokens;
     struct text ids = {0};
     bool ok = true;
-    if (prompt->piece->prompt_logprobs)
+    if (prompt->piece->prompt_logprobs && !prompt->prompt->openai.implies_prompt_logprobs)
         ok = text_append_string(out, ",\"prompt_logprobs\":") && prompt_logprobs_write(out, names, prompt->piece);
     if (head->has_token_ids)
         ok = ok && api_write_ids(&ids, tokens->ids, tokens->count) &&

@@ -164,10 +164,9 @@ enum status chat_setup_render_unfinished(const struct chat_setup *setup, struct 
 
 size_t chat_setup_answer_start(const struct marked_text *text)
 {
-    size_t at = text->marks.length;
-    if (at < text->text.length) return 0; /* nothing is marked */
+    size_t at = text->text.length;
+    if (text->marks.length < at) return at; /* nothing is marked */
     while (at > 0 && text->marks.data[at - 1]) at--;
-    while (at > 0 && !text->marks.data[at - 1]) at--;
     return at;
 }
 

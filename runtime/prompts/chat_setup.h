@@ -57,8 +57,7 @@ enum status chat_setup_render(const struct chat_setup *setup, struct chat_input 
  * no such text, or the template does not show it. */
 enum status chat_setup_render_unfinished(const struct chat_setup *setup, struct chat_input input,
                                          struct marked_text *out, struct error *err);
-/* Where in a rendered text the last thing begins that the template itself wrote before the answer, and what follows it:
- * a generation prompt, or the beginning of an answer that goes on. */
+/* Where in a rendered text the beginning of an answer begins that goes on: text of the last message; else its end. */
 size_t chat_setup_answer_start(const struct marked_text *text);
 /* Appends the ids of the rendered text to *out. */
 enum status chat_setup_encode(const struct chat_setup *setup, const struct tokenizer *t, struct chat_input input,

@@ -106,7 +106,7 @@ static bool send_reasoning(struct text *out, const struct answer_part *part)
 {
     bool ok = text_append_string(out, "\"reasoning\":\"");
     const size_t start = out->length;
-    ok = ok && api_write_escaped(out, part->text, part->length);
+    ok = ok && json_append_escaped(out, part->text, part->length);
     const size_t length = out->length - start;
     return ok && text_append_string(out, "\",\"reasoning_content\":\"") &&
            text_reserve(out, out->length + length + 1) && text_append(out, out->data + start, length) &&
@@ -120,7 +120,7 @@ static bool send_tool_part(struct text *out, const struct answer_part *part)
         ok = ok && text_append(out, ",", 1) && write_call(out, part);
     else
         ok = ok && text_append_string(out, ",\"function\":{\"arguments\":\"") &&
-             api_write_escaped(out, part->text, part->length);
+             json_append_escaped(out, part->text, part->length);
     return ok && text_append_string(out, "\"}}]");
 }
 
@@ -167,13 +167,13 @@ static bool keep_part(struct chat_choice *c, const struct answer_part *part)
     struct text *calls = &c->calls;
     switch (part->kind) {
     case PART_CONTENT:
-        return api_write_escaped(&c->content, part->text, part->length);
+        return json_append_escaped(&c->content, part->text, part->length);
     case PART_REASONING:
-        return api_write_escaped(&c->reasoning, part->text, part->length);
+        return json_append_escaped(&c->reasoning, part->text, part->length);
     case PART_TOOL_CALL:
         return text_append_string(calls, calls->length ? ",{" : "{") && write_call(calls, part);
     case PART_TOOL_ARGUMENTS:
-        return api_write_escaped(calls, part->text, part->length);
+        return json_append_escaped(calls, part->text, part->length);
     case PART_TOOL_END:
         return text_append_string(calls, "\"}}");
     }

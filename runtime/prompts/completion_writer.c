@@ -148,7 +148,7 @@ static bool keep_prompt(struct completion_writer *w, const struct api_event *e)
         ok = api_write_prompt(&c->prompt, &w->head, e);
         if (w->head.echo)
             ok = ok && echo_logprobs(w, e, c) &&
-                 api_write_escaped(&c->text, json_string_value(echo), json_string_length(echo));
+                 json_append_escaped(&c->text, json_string_value(echo), json_string_length(echo));
     }
     return ok;
 }
@@ -183,7 +183,7 @@ static bool object_event(struct api_writer *base, const struct api_event *e, str
     case API_TOKEN:
         return take_token(w, e);
     case API_PART:
-        return api_write_escaped(&w->choices[e->choice].text, e->part->text, e->part->length);
+        return json_append_escaped(&w->choices[e->choice].text, e->part->text, e->part->length);
     case API_FINISH:
         return api_write_finish(&w->choices[e->choice].finish, e);
     case API_END:

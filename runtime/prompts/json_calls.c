@@ -35,8 +35,8 @@ static bool decode(struct answer_parser *p, struct span span, struct text *out)
 {
     json_t *value = NULL;
     text_clear(out);
-    bool ok = json_value_parse(p->held.data + span.begin, span.end - span.begin, JSON_DECODE_ANY, NULL, &value,
-                               NULL) == STATUS_OK &&
+    bool ok = json_value_parse(p->held.data + span.begin, span.end - span.begin, JSON_DECODE_ANY, NULL, &value, NULL) ==
+                  STATUS_OK &&
               json_is_text(value);
     if (ok && !text_append(out, json_string_value(value), json_string_length(value))) p->failed = true;
     json_decref(value);
@@ -58,7 +58,7 @@ static void find_field(struct answer_parser *p)
     static const char *const names[] = {"name", "tool_name", NULL};
     static const char *const arguments[] = {"arguments", "parameters", NULL};
     static const char *const ids[] = {"id", "tool_call_id", NULL};
-    p->json.field = p->tools->name_is_key ? FIELD_ARGUMENTS
+    p->json.field = p->tools->name_is_key  ? FIELD_ARGUMENTS
                     : key_is(p, names)     ? FIELD_NAME
                     : key_is(p, arguments) ? FIELD_ARGUMENTS
                     : key_is(p, ids)       ? FIELD_ID
@@ -157,8 +157,8 @@ static bool finish_object(struct answer_parser *p)
     if (p->in_call) return true;
     if (call->arguments.begin == 0 && p->is_bare) return false;
     const bool in_string = call->arguments.begin && p->held.data[call->arguments.begin] == '"';
-    if (in_string && (!decode(p, call->arguments, &p->out) || !json_scan_whole(p->out.data, p->out.length) ||
-                      p->out.data[0] != '{'))
+    if (in_string &&
+        (!decode(p, call->arguments, &p->out) || !json_scan_whole(p->out.data, p->out.length) || p->out.data[0] != '{'))
         return false;
     if (!decode_name(p)) return false;
     answer_begin_call(p, p->id.length > 0);

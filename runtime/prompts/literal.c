@@ -276,15 +276,24 @@ static enum literal_result add_colon(struct literal *l, char c)
 enum literal_result literal_add(struct literal *l, char byte)
 {
     switch (l->state) {
-    case LITERAL_COLON: return add_colon(l, byte);
-    case LITERAL_AFTER: return add_after(l, byte);
-    case LITERAL_MARK: return add_to_mark(l, byte);
-    case LITERAL_WORD: return add_to_word(l, byte);
-    case LITERAL_QUOTES: return add_to_quotes(l, byte);
-    case LITERAL_STRING: return add_to_string(l, byte);
-    case LITERAL_ESCAPE: return add_to_escape(l, byte);
-    case LITERAL_CODE: return add_to_code(l, byte);
-    default: return begin_value(l, byte);
+    case LITERAL_COLON:
+        return add_colon(l, byte);
+    case LITERAL_AFTER:
+        return add_after(l, byte);
+    case LITERAL_MARK:
+        return add_to_mark(l, byte);
+    case LITERAL_WORD:
+        return add_to_word(l, byte);
+    case LITERAL_QUOTES:
+        return add_to_quotes(l, byte);
+    case LITERAL_STRING:
+        return add_to_string(l, byte);
+    case LITERAL_ESCAPE:
+        return add_to_escape(l, byte);
+    case LITERAL_CODE:
+        return add_to_code(l, byte);
+    default:
+        return begin_value(l, byte);
     }
 }
 

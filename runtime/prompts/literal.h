@@ -1,7 +1,7 @@
 /* Values as Python writes them, and as Gemma does, turned into JSON byte by byte: {'a': True, 'b': [1, 'x']} becomes
- * {"a": true, "b": [1, "x"]}. Python has strings in quotes of both kinds, one or three, with its escapes; lists, tuples,
- * dicts, numbers, True, False and None. Those words are read as JSON has them, too. Gemma has keys without quotes, and a
- * mark around strings. */
+ * {"a": true, "b": [1, "x"]}. Python has strings in quotes of both kinds, one or three, with its escapes; lists,
+ * tuples, dicts, numbers, True, False and None. Those words are read as JSON has them, too. Gemma has keys without
+ * quotes, and a mark around strings. */
 #ifndef QUIRE_RUNTIME_LITERAL_H
 #define QUIRE_RUNTIME_LITERAL_H
 
@@ -24,7 +24,7 @@ struct literal {
         LITERAL_COLON, /* ':', or '=' in a call */
         LITERAL_AFTER, /* a comma, or the end of what the value lies in */
         LITERAL_WORD,
-        LITERAL_MARK, /* more of a mark around a string */
+        LITERAL_MARK,   /* more of a mark around a string */
         LITERAL_QUOTES, /* one or two quotes have come, which may become three */
         LITERAL_STRING,
         LITERAL_ESCAPE,
@@ -34,14 +34,14 @@ struct literal {
     char closers[LITERAL_MAX_DEPTH]; /* what ends each list, dict or call; ')' of a call is '(' here */
     bool has_items;                  /* in the innermost */
     bool is_key;
-    char delimiter;     /* of the string; NUL: the mark */
-    int quotes;         /* LITERAL_QUOTES: that have come; in a string of three: at its end */
+    char delimiter; /* of the string; NUL: the mark */
+    int quotes;     /* LITERAL_QUOTES: that have come; in a string of three: at its end */
     bool is_triple;
-    int marked;         /* bytes of the mark that have come */
-    int digits, base;   /* LITERAL_CODE: that are missing */
+    int marked;       /* bytes of the mark that have come */
+    int digits, base; /* LITERAL_CODE: that are missing */
     uint32_t code;
-    uint32_t high;      /* the first half of a surrogate pair that has come; 0: none */
-    int num_keys;       /* whose value may come */
+    uint32_t high; /* the first half of a surrogate pair that has come; 0: none */
+    int num_keys;  /* whose value may come */
     char word[LITERAL_MAX_WORD];
     size_t word_length;
     bool failed; /* memory ran out */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_value.h"
 #include "base/utf8.h"
 
 static const double LOWEST_LOGPROB = -9999.0;
@@ -68,9 +69,9 @@ static bool append_name(struct text *out, struct token_names names, int32_t toke
     if (!names.tokenizer || names.by_id)
         ok = ok && text_append_string(out, "token_id:") && api_write_integer(out, token);
     else if (utf8_valid_prefix(bytes, length) == length)
-        ok = ok && api_write_escaped(out, bytes, length);
+        ok = ok && json_append_escaped(out, bytes, length);
     else if ((ok = ok && utf8_append_valid(&valid, bytes, length)))
-        ok = api_write_escaped(out, valid.data, valid.length);
+        ok = json_append_escaped(out, valid.data, valid.length);
     text_free(&valid);
     return ok && text_append(out, "\"", 1);
 }

@@ -187,7 +187,8 @@ static void read_echo(struct translation *t)
         return;
     }
     t->out->echo = json_reader_bool(t->body, "echo", false);
-    if (t->out->echo && logprobs && !json_reader_get(t->body, "prompt_logprobs")) copy(t, "prompt_logprobs", logprobs);
+    t->out->implies_prompt_logprobs = t->out->echo && logprobs && !json_reader_get(t->body, "prompt_logprobs");
+    if (t->out->implies_prompt_logprobs) copy(t, "prompt_logprobs", logprobs);
 }
 
 static void read_stream(struct translation *t)

@@ -26,12 +26,13 @@ struct openai_request {
     json_t *model;         /* a string, or NULL */
     json_t *metadata;      /* an object, or NULL */
     bool stream, include_usage, continuous_usage;
-    bool echo;             /* the text begins with the prompt */
-    bool only_echo;        /* ... and that is all of it: max_tokens is 0 */
-    bool one_call;         /* parallel_tool_calls is false: of several calls of tools the first counts */
-    bool hides_reasoning;  /* include_reasoning is false */
-    bool return_token_ids; /* the ids of the prompt and of the answers */
-    bool names_tokens;     /* return_tokens_as_token_ids: in log-probabilities a token is "token_id:7" */
+    bool echo;                    /* the text begins with the prompt */
+    bool only_echo;               /* ... and that is all of it: max_tokens is 0 */
+    bool implies_prompt_logprobs; /* they are computed for the echo, and not asked for by themselves */
+    bool one_call;                /* parallel_tool_calls is false: of several calls of tools the first counts */
+    bool hides_reasoning;         /* include_reasoning is false */
+    bool return_token_ids;        /* the ids of the prompt and of the answers */
+    bool names_tokens;            /* return_tokens_as_token_ids: in log-probabilities a token is "token_id:7" */
 };
 void openai_request_free(struct openai_request *r); /* safe on a zeroed struct */
 

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "runtime/prompts/answer_parts.h"
 #include "runtime/prompts/openai_batch.h"
 #include "runtime/prompts/request_fields.h"
 #include "runtime/prompts/sampling_json.h"
@@ -201,11 +202,9 @@ static enum status encode_chat(const struct prompt_rules *rules, struct chat_inp
     if (status == STATUS_OK) status = tokenizer_encode_marked(rules->tokenizer, &text, &out->tokens, err);
     if (status == STATUS_OK && rules->has_states)
         out->num_lasting = chat_setup_lasting(&rules->chat, rules->tokenizer, input, &out->tokens);
-    if (status == STATUS_OK && out->parts.reasoning) {
-        const size_t start = chat_setup_answer_start(&text);
-        out->parts.in_reasoning =
-            reasoning_is_open(out->parts.reasoning, text.text.data + start, text.text.length - start);
-    }
+    if (status == STATUS_OK && out->parts.reasoning)
+        out->parts.in_reasoning = answer_parts_in_reasoning(out->parts.reasoning, text.text.data,
+                                                            chat_setup_answer_start(&text), text.text.length);
     marked_text_free(&text);
     return status;
 }

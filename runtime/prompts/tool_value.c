@@ -19,10 +19,9 @@ static unsigned type_of_name(const char *name)
     static const struct {
         const char *name;
         unsigned type;
-    } names[] = {{"null", TOOL_NULL},     {"integer", TOOL_INTEGER}, {"int", TOOL_INTEGER},
-                 {"number", TOOL_NUMBER}, {"float", TOOL_NUMBER},    {"boolean", TOOL_BOOLEAN},
-                 {"bool", TOOL_BOOLEAN},  {"object", TOOL_OBJECT},   {"dict", TOOL_OBJECT},
-                 {"array", TOOL_ARRAY},   {"list", TOOL_ARRAY},      {"string", TOOL_STRING}};
+    } names[] = {{"null", TOOL_NULL},    {"integer", TOOL_INTEGER}, {"int", TOOL_INTEGER},  {"number", TOOL_NUMBER},
+                 {"float", TOOL_NUMBER}, {"boolean", TOOL_BOOLEAN}, {"bool", TOOL_BOOLEAN}, {"object", TOOL_OBJECT},
+                 {"dict", TOOL_OBJECT},  {"array", TOOL_ARRAY},     {"list", TOOL_ARRAY},   {"string", TOOL_STRING}};
     for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i].name, name) == 0) return names[i].type;
     return name ? TOOL_STRING : 0;
@@ -33,13 +32,19 @@ static unsigned type_of_constant(const json_t *value)
     if (!value) return 0;
     if (json_is_map(value)) return TOOL_OBJECT;
     switch (json_typeof(value)) {
-    case JSON_ARRAY: return TOOL_ARRAY;
-    case JSON_STRING: return TOOL_STRING;
+    case JSON_ARRAY:
+        return TOOL_ARRAY;
+    case JSON_STRING:
+        return TOOL_STRING;
     case JSON_TRUE:
-    case JSON_FALSE: return TOOL_BOOLEAN;
-    case JSON_NULL: return TOOL_NULL;
-    case JSON_INTEGER: return TOOL_INTEGER;
-    default: return TOOL_NUMBER;
+    case JSON_FALSE:
+        return TOOL_BOOLEAN;
+    case JSON_NULL:
+        return TOOL_NULL;
+    case JSON_INTEGER:
+        return TOOL_INTEGER;
+    default:
+        return TOOL_NUMBER;
     }
 }
 
@@ -63,7 +68,8 @@ static unsigned types_of(const json_t *root, const json_t *property, int depth)
     const json_t *type = json_object_get(property, "type"), *constants = json_object_get(property, "enum");
     if (!property || depth == MAX_DEPTH) return 0;
     unsigned types = type_of_name(json_string_value(type)) | type_of_constant(json_object_get(property, "const"));
-    for (size_t i = 0; i < json_array_size(type); i++) types |= type_of_name(json_string_value(json_array_get(type, i)));
+    for (size_t i = 0; i < json_array_size(type); i++)
+        types |= type_of_name(json_string_value(json_array_get(type, i)));
     if (!type)
         for (size_t i = 0; i < json_array_size(constants); i++) types |= type_of_constant(json_array_get(constants, i));
     for (size_t b = 0; b < sizeof branches / sizeof *branches; b++) {
@@ -109,11 +115,14 @@ static bool append_as(struct text *out, unsigned type, const char *text, size_t 
     case TOOL_NULL:
         *done = is_word(text, length, "null") || is_word(text, length, "none");
         return !*done || text_append_string(out, "null");
-    case TOOL_INTEGER: return append_integer(out, text, length, done);
+    case TOOL_INTEGER:
+        return append_integer(out, text, length, done);
     case TOOL_NUMBER:
         *done = length > 0 && (*text == '-' || (*text >= '0' && *text <= '9')) && json_scan_whole(text, length);
         return !*done || text_append(out, text, length);
-    case TOOL_BOOLEAN: *done = yes || no; return !*done || text_append_string(out, yes ? "true" : "false");
+    case TOOL_BOOLEAN:
+        *done = yes || no;
+        return !*done || text_append_string(out, yes ? "true" : "false");
     default:
         if (length == 0 || *text != first) return true;
         if (json_scan_whole(text, length)) return *done = true, text_append(out, text, length);

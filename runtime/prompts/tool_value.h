@@ -26,8 +26,8 @@ const json_t *tool_property(const json_t *schema, const char *key, size_t length
  * that references lead into. 0: it says nothing. */
 unsigned tool_value_types(const json_t *root, const json_t *property);
 
-/* Appends text[length] as the first type of the list above as which it can be read; a string if it is none of them. With
- * types 0 it is any JSON, or else a string. False: memory ran out. */
+/* Appends text[length] as the first type of the list above as which it can be read; a string if it is none of them.
+ * With types 0 it is any JSON, or else a string. False: memory ran out. */
 bool tool_value_append(struct text *out, unsigned types, const char *text, size_t length);
 
 #endif
