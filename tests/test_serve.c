@@ -101,6 +101,10 @@ static void test_facts(void **state)
     assert_int_equal(r.status, 200);
     assert_int_equal(r.body.length, 0);
     http_reply_free(&r);
+    serve_program_get(s, "/", "", NULL, &r);
+    assert_int_equal(r.status, 200);
+    assert_int_equal(strncmp(r.body.data, "<!DOCTYPE html>", 15), 0);
+    http_reply_free(&r);
 }
 
 static void test_refused(void **state)
@@ -343,6 +347,7 @@ static void test_keys(void **state)
     assert_int_equal(status_of(&s, "/metrics", ""), 401);
     assert_int_equal(status_of(&s, "/health", ""), 200);
     assert_int_equal(status_of(&s, "/version", ""), 200);
+    assert_int_equal(status_of(&s, "/", ""), 200);
     serve_program_stop(&s);
 }
 

@@ -1,8 +1,9 @@
-/* Facts of the server: its models, whether it is well, and what it counts. */
+/* Facts of the server: its page, its models, whether it is well, and what it counts. */
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "runtime/serve/page.h"
 #include "runtime/serve/server.h"
 #include "runtime/version.h"
 
@@ -38,6 +39,19 @@ void answer_models(struct visit *v)
         return;
     }
     visit_refuse(v, 404, "there is no model of this name");
+}
+
+/* ---- the page ---- */
+
+/* The page takes nothing from elsewhere, and no other page may frame it. */
+void answer_page(struct visit *v)
+{
+    http_add_header(v->exchange, "Content-Security-Policy",
+                    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+                    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
+    http_add_header(v->exchange, "X-Content-Type-Options", "nosniff");
+    http_add_header(v->exchange, "Cache-Control", "no-cache");
+    visit_reply(v, "text/html; charset=utf-8", page_html, page_html_length);
 }
 
 /* ---- health ---- */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/json_value.h"
 #include "base/log.h"
 
 static const struct log stderr_log = {.level = LOG_INFO};
@@ -31,7 +32,7 @@ void request_log_body(const struct request_log *log, const struct http_exchange 
     const char *body = http_body(x, &length);
     if (!log->enabled || log->body_bytes == 0 || length == 0) return;
     const bool cut = length > (size_t)log->body_bytes;
-    if (api_write_escaped(&shown, body, cut ? (size_t)log->body_bytes : length))
+    if (json_append_escaped(&shown, body, cut ? (size_t)log->body_bytes : length))
         log_write(&stderr_log, LOG_INFO, "%s %s body \"%s\"%s", time_now().text, http_request_id(x),
                   shown.length ? shown.data : "", cut ? "..." : "");
     text_free(&shown);

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 
+static const struct request_log no_log;         /* of what programs ask for every few seconds */
 static const char UNKNOWN_PATH[] = "(unknown)"; /* in metrics and the log */
 
 static const struct route routes[] = {
@@ -16,12 +17,13 @@ static const struct route routes[] = {
     {"GET", "/v1/models/", answer_models},
     {"POST", "/tokenize", answer_tokenize},
     {"POST", "/detokenize", answer_detokenize},
-    {"GET", "/health", answer_health, .is_open = true},
-    {"GET", "/ping", answer_health, .is_open = true},
-    {"POST", "/ping", answer_health, .is_open = true},
+    {"GET", "/health", answer_health, .is_open = true, .is_polled = true},
+    {"GET", "/ping", answer_health, .is_open = true, .is_polled = true},
+    {"POST", "/ping", answer_health, .is_open = true, .is_polled = true},
+    {"GET", "/", answer_page, .is_open = true, .is_early = true},
     {"GET", "/version", answer_version, .is_open = true, .is_early = true},
-    {"GET", "/metrics", answer_metrics},
-    {"GET", "/stats", answer_stats},
+    {"GET", "/metrics", answer_metrics, .is_polled = true},
+    {"GET", "/stats", answer_stats, .is_polled = true},
 };
 enum { NUM_ROUTES = sizeof routes / sizeof *routes };
 
@@ -49,7 +51,9 @@ void visit_refuse(struct visit *v, int status, const char *format, ...)
 
 void visit_reply(struct visit *v, const char *type, const char *body, size_t length)
 {
-    call_reply(&v->server->calls, v->exchange, path_of(v), 200, type, body, length);
+    struct call_context context = v->server->calls;
+    if (v->route->is_polled) context.log = &no_log;
+    call_reply(&context, v->exchange, path_of(v), 200, type, body, length);
 }
 
 void visit_reply_json(struct visit *v, json_t *object)

@@ -41,6 +41,7 @@ struct visit {
 struct route {
     const char *method, *path; /* a path that ends with "/" has all below it */
     void (*answer)(struct visit *v);
+    bool is_polled;     /* asked for every few seconds, so that the log leaves it out while all is well */
     bool is_open;       /* without a key */
     bool is_early;      /* also before the model is loaded */
     enum api_form form; /* of the API's paths, and of errors */
@@ -57,6 +58,7 @@ void answer_api(struct visit *v);      /* answer_api.c */
 void answer_tokenize(struct visit *v); /* answer_tokens.c */
 void answer_detokenize(struct visit *v);
 void answer_models(struct visit *v); /* answer_facts.c */
+void answer_page(struct visit *v);
 void answer_health(struct visit *v);
 void answer_version(struct visit *v);
 void answer_metrics(struct visit *v);
