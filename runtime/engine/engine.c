@@ -284,10 +284,15 @@ static enum status job_create(const struct engine *e, const struct engine_reques
     return STATUS_OK;
 }
 
+enum status engine_check(const struct engine *e, const struct engine_request *request, struct error *err)
+{
+    return request_check(&e->options, e->loaded, request, err);
+}
+
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err)
 {
     struct job *job = NULL;
-    enum status status = request_check(&e->options, e->loaded, request, err);
+    enum status status = engine_check(e, request, err);
     if (status == STATUS_OK) status = job_create(e, request, &job, err);
     if (status == STATUS_OK) status = inbox_put(&e->inbox, &job->entry, id, err);
     if (status != STATUS_OK) job_free(job);

@@ -82,6 +82,8 @@ struct engine_request {
  * a token outside the vocabulary, a prompt that leaves no room for one token in max_model_len, params out of range, a
  * priority that would be ignored. */
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err);
+/* What engine_add refuses of a request, before it is added. */
+enum status engine_check(const struct engine *e, const struct engine_request *request, struct error *err);
 /* Ends a request at the next step: each unfinished answer gets a last piece with FINISH_ABORT. The id of a request that
  * is finished, aborted already or unknown is ignored. O(1), and takes no memory. */
 void engine_abort(struct engine *e, uint64_t id);
