@@ -8,14 +8,15 @@
 # it is with the files in `private`.
 cmake_minimum_required(VERSION 3.25)
 
-set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/jinja model model/checkpoint model/families
-    model/quantization scheduler runtime/engine runtime/prompts runtime)
+set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/grammar tokenizer/jinja model model/checkpoint
+    model/families model/quantization scheduler runtime/engine runtime/prompts runtime)
 set(private model/checkpoint/safetensors.h)
 set(allowed_base base)
 set(allowed_kernels base kernels kernels/cpu kernels/cuda)
 set(allowed_kernels/cpu base kernels kernels/cpu)
 set(allowed_kernels/cuda base kernels kernels/cuda)
 set(allowed_tokenizer base tokenizer tokenizer/jinja)
+set(allowed_tokenizer/grammar base tokenizer tokenizer/grammar)
 set(allowed_tokenizer/jinja base tokenizer/jinja)
 set(allowed_model base kernels model model/checkpoint model/families model/quantization)
 set(allowed_model/checkpoint base kernels model model/checkpoint)
