@@ -21,7 +21,7 @@ const char *structured_kind_name(enum structured_kind kind); /* "json", "json_ob
 
 struct structured {
     enum structured_kind kind;
-    const json_t *value; /* referred to */
+    const json_t *value;                                        /* referred to */
     bool disable_any_whitespace, disable_additional_properties; /* of JSON, as in vLLM */
 };
 
