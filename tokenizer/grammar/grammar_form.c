@@ -4,6 +4,7 @@
 
 #include "tokenizer/grammar/gbnf.h"
 #include "tokenizer/grammar/lark.h"
+#include "tokenizer/grammar/regular.h"
 
 static bool is_gbnf(const char *text, size_t length)
 {
@@ -29,5 +30,17 @@ enum status grammar_form_node(const char *text, size_t length, struct grammar_bu
     const enum status status =
         is_gbnf(text, length) ? gbnf_parse(text, length, b, &root, err) : lark_parse(text, length, b, &root, err);
     *out = status == STATUS_OK ? grammar_reference(b, root) : grammar_never(b);
+    return status;
+}
+
+enum status grammar_pattern_node(const char *pattern, size_t length, struct grammar_builder *b, grammar_node *out,
+                                 struct error *err)
+{
+    struct regular *language = NULL;
+    enum status status = regular_parse(pattern, length, false, &language, err);
+    *out = grammar_never(b);
+    if (status == STATUS_OK && !regular_node(language, REGULAR_PLAIN, b, out))
+        status = error_set(err, STATUS_UNSUPPORTED, "the regular expression is too large");
+    regular_free(language);
     return status;
 }

@@ -96,7 +96,7 @@ bool grammar_source_take(struct grammar_source *s, const char *word)
 
 uint32_t grammar_source_character(struct grammar_source *s)
 {
-    return grammar_source_at_end(s) ? 0 : utf8_next(s->text, &s->at);
+    return grammar_source_at_end(s) ? 0 : utf8_next(s->text + s->at, &s->at);
 }
 
 static int digit_value(char c)

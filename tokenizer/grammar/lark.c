@@ -6,9 +6,9 @@
 
 #include "base/json_value.h"
 #include "base/utf8.h"
+#include "tokenizer/grammar/grammar_form.h"
 #include "tokenizer/grammar/grammar_source.h"
 #include "tokenizer/grammar/lark_terminals.h"
-#include "tokenizer/grammar/regular.h"
 
 struct lark {
     struct grammar_source source;
@@ -114,7 +114,7 @@ static grammar_node any_case(struct lark *l, const struct text *text)
     struct grammar_source *s = &l->source;
     struct grammar_list characters = {0};
     for (size_t at = 0; at < text->length;) {
-        const int32_t c = (int32_t)utf8_next(text->data, &at);
+        const int32_t c = (int32_t)utf8_next(text->data + at, &at);
         const uint32_t lower = (uint32_t)utf8proc_tolower(c), upper = (uint32_t)utf8proc_toupper(c);
         const struct character_range cases[] = {{lower, lower}, {upper, upper}};
         grammar_list_append(s, &characters, grammar_characters(s->builder, cases, 2));
@@ -166,13 +166,11 @@ static grammar_node read_literal(struct lark *l, size_t place)
 static grammar_node pattern_node(struct lark *l, size_t place, const char *pattern, size_t length)
 {
     struct grammar_source *s = &l->source;
-    struct regular *language = NULL;
     struct error err = {""};
-    if (s->status != STATUS_OK) return grammar_never(s->builder);
-    const enum status status = regular_parse(pattern, length, false, &language, &err);
+    grammar_node node = grammar_never(s->builder);
+    if (s->status != STATUS_OK) return node;
+    const enum status status = grammar_pattern_node(pattern, length, s->builder, &node, &err);
     if (status != STATUS_OK) grammar_source_fail(s, place, status, "%s", err.text);
-    const grammar_node node = language ? regular_node(language, REGULAR_PLAIN, s->builder) : grammar_never(s->builder);
-    regular_free(language);
     return node;
 }
 

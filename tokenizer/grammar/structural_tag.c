@@ -5,7 +5,6 @@
 
 #include "base/json_value.h"
 #include "tokenizer/grammar/grammar_form.h"
-#include "tokenizer/grammar/regular.h"
 #include "tokenizer/grammar/tag_reader.h"
 
 enum {
@@ -118,11 +117,9 @@ static grammar_node read_regex(struct tag_reader *r, const json_t *format, const
 {
     const char *pattern = tag_string(r, format, at, "pattern");
     const struct tag_place place = tag_under(at, "pattern");
-    struct regular *language = NULL;
+    grammar_node node = grammar_never(r->builder);
     if (r->status == STATUS_OK)
-        tag_take_failure(r, &place, regular_parse(pattern, strlen(pattern), false, &language, r->err));
-    const grammar_node node = language ? regular_node(language, REGULAR_PLAIN, r->builder) : grammar_never(r->builder);
-    regular_free(language);
+        tag_take_failure(r, &place, grammar_pattern_node(pattern, strlen(pattern), r->builder, &node, r->err));
     return ended(r, node, end);
 }
 

@@ -8,7 +8,6 @@
 #include "base/words.h"
 #include "tokenizer/grammar/grammar_form.h"
 #include "tokenizer/grammar/json_schema.h"
-#include "tokenizer/grammar/regular.h"
 #include "tokenizer/grammar/structural_tag.h"
 
 static const char *const names[NUM_STRUCTURED_KINDS] = {[STRUCTURED_NONE] = "none",
@@ -91,17 +90,6 @@ static enum status add_tag(const struct structured *s, const struct json_schema_
     return status;
 }
 
-static enum status add_regex(const struct structured *s, struct grammar_builder *b, grammar_node *out,
-                             struct error *err)
-{
-    struct regular *language = NULL;
-    const enum status status =
-        regular_parse(json_string_value(s->value), json_string_length(s->value), false, &language, err);
-    if (status == STATUS_OK) *out = regular_node(language, REGULAR_PLAIN, b);
-    regular_free(language);
-    return status;
-}
-
 static enum status add_choice(const struct structured *s, struct grammar_builder *b, grammar_node *out,
                               struct error *err)
 {
@@ -139,7 +127,7 @@ static enum status add_kind(const struct structured *s, struct grammar_builder *
         *out = json_object_node(&options, b);
         return STATUS_OK;
     case STRUCTURED_REGEX:
-        return add_regex(s, b, out, err);
+        return grammar_pattern_node(json_string_value(s->value), json_string_length(s->value), b, out, err);
     case STRUCTURED_CHOICE:
         return add_choice(s, b, out, err);
     case STRUCTURED_GRAMMAR:

@@ -94,7 +94,8 @@ const json_t *tag_list(struct tag_reader *r, const json_t *object, const struct 
 void tag_add_mark(struct tag_reader *r, const struct tag_place *at, const json_t *value, struct free_text_marks *marks)
 {
     if (!json_is_text(value) || json_string_length(value) == 0)
-        tag_fail(r, at, STATUS_INVALID, "it must be a string that is not empty, found %s", show_value(value).text);
+        tag_fail(r, at, STATUS_INVALID, "it must be a string that is not empty, found %s",
+                 value ? show_value(value).text : "none");
     else if (marks->count == FREE_TEXT_MAX_MARKS)
         tag_fail(r, at, STATUS_UNSUPPORTED, "quire searches text for at most %d strings", FREE_TEXT_MAX_MARKS);
     else
