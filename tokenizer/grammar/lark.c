@@ -174,30 +174,40 @@ static grammar_node pattern_node(struct lark *l, size_t place, const char *patte
     return node;
 }
 
-/* /PATTERN/flags, behind the first slash. */
-static grammar_node read_pattern(struct lark *l, size_t place)
+/* Appends the pattern up to its second slash. */
+static void read_pattern_text(struct grammar_source *s, struct text *out)
 {
-    struct grammar_source *s = &l->source;
-    struct text pattern = {0};
     bool has_memory = true;
     while (!grammar_source_at_end(s) && !strchr("/\n", grammar_source_peek(s, 0))) {
         const size_t from = s->at;
-        if (grammar_source_take(s, "\\/"))
-            has_memory = has_memory && text_append(&pattern, "/", 1);
-        else {
-            s->at += grammar_source_peek(s, 0) == '\\';
-            grammar_source_character(s);
-            has_memory = has_memory && text_append(&pattern, s->text + from, s->at - from);
+        if (grammar_source_take(s, "\\/")) {
+            has_memory = has_memory && text_append(out, "/", 1);
+            continue;
         }
+        s->at += grammar_source_peek(s, 0) == '\\';
+        grammar_source_character(s);
+        has_memory = has_memory && text_append(out, s->text + from, s->at - from);
     }
     if (!has_memory) grammar_source_no_memory(s);
+}
+
+/* /PATTERN/flags, behind the first slash. u, Unicode, is always on. */
+static grammar_node read_pattern(struct lark *l, size_t place)
+{
+    struct grammar_source *s = &l->source;
+    struct text pattern = {0}, whole = {0};
+    read_pattern_text(s, &pattern);
     if (!grammar_source_take(s, "/")) grammar_source_fail(s, place, STATUS_INVALID, "a pattern has no second '/'");
-    const char flag = grammar_source_peek(s, 0);
-    if (flag && strchr("imslx", flag))
-        grammar_source_fail(s, s->at, STATUS_UNSUPPORTED, "quire does not support the flag %c of a pattern", flag);
-    grammar_source_take(s, "u");
-    const grammar_node node = pattern_node(l, place, pattern.data ? pattern.data : "", pattern.length);
+    for (char flag; (flag = grammar_source_peek(s, 0)) != '\0' && strchr("imslux", flag); s->at++) {
+        if (strchr("mlx", flag))
+            grammar_source_fail(s, s->at, STATUS_UNSUPPORTED, "quire does not support the flag %c of a pattern", flag);
+        else if (flag != 'u' && !text_printf(&whole, "(?%c)", flag))
+            grammar_source_no_memory(s);
+    }
+    if (!text_append(&whole, pattern.data ? pattern.data : "", pattern.length)) grammar_source_no_memory(s);
+    const grammar_node node = pattern_node(l, place, whole.data ? whole.data : "", whole.length);
     text_free(&pattern);
+    text_free(&whole);
     return node;
 }
 

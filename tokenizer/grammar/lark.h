@@ -2,8 +2,8 @@
  * terminals, literals with the flag i, regular expressions /.../ as regular.h has them, alternatives, groups,
  * [optional],
  * * + ? ~n ~n..m, %ignore, %import of the terminals of `common`, ranges "a".."z", aliases and priorities (which change
- * nothing). The root is "start". Templates, %declare, %override, %extend, other modules, and the flags of regular
- * expressions but u are refused.
+ * nothing). The root is "start". Templates, %declare, %override, %extend, other modules, and the flags m, l and x
+ * of regular expressions are refused.
  *
  * A text is matched by the rules without a lexer's choice of the longest terminal, so that a text may have readings
  * that Lark's lexer does not find. Newlines say nothing: a definition ends where the next begins. */
