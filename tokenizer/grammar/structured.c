@@ -6,6 +6,7 @@
 #include "base/json_parse.h"
 #include "base/json_value.h"
 #include "base/words.h"
+#include "tokenizer/grammar/free_text.h"
 #include "tokenizer/grammar/grammar_form.h"
 #include "tokenizer/grammar/json_schema.h"
 #include "tokenizer/grammar/structural_tag.h"
@@ -140,6 +141,41 @@ static enum status add_kind(const struct structured *s, struct grammar_builder *
     return error_set(err, STATUS_INTERNAL, "no structure was asked for");
 }
 
+/* ---- thoughts ---- */
+
+/* Free text up to one of the marks; then a few blanks. */
+static enum status add_thought(const struct free_text_marks *ends, struct grammar_builder *b, grammar_node *out,
+                               struct error *err)
+{
+    static const struct character_range blanks[] = {{'\t', '\n'}, {'\r', '\r'}, {' ', ' '}};
+    grammar_node thought = grammar_never(b), part;
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < ends->count && status == STATUS_OK; i++) {
+        status = free_text_node(ends, i, b, &part, err);
+        thought = grammar_choice(b, (grammar_node[]){thought, part}, 2);
+    }
+    const grammar_node space = grammar_repeat(b, grammar_characters(b, blanks, 3), 0, 4);
+    *out = grammar_sequence(b, (grammar_node[]){thought, space}, 2);
+    return status;
+}
+
+/* Puts the thought before *node, which it may have, or must. */
+static enum status put_thought(const struct structured_thought *t, struct grammar_builder *b, grammar_node *node,
+                               struct error *err)
+{
+    struct free_text_marks ends = {.count = 0};
+    grammar_node thought, begin = t->is_open ? grammar_empty(b) : grammar_never(b);
+    for (int i = 0; t->ends && t->ends[i] && ends.count < FREE_TEXT_MAX_MARKS; i++)
+        ends.list[ends.count++] = t->ends[i];
+    if (ends.count == 0) return STATUS_OK;
+    const enum status status = add_thought(&ends, b, &thought, err);
+    for (int i = 0; !t->is_open && t->begins && t->begins[i]; i++)
+        begin = grammar_choice(b, (grammar_node[]){begin, grammar_bytes(b, t->begins[i], strlen(t->begins[i]))}, 2);
+    const grammar_node whole = grammar_sequence(b, (grammar_node[]){begin, thought, *node}, 3);
+    *node = t->is_open ? whole : grammar_choice(b, (grammar_node[]){whole, *node}, 2);
+    return status;
+}
+
 enum status structured_grammar(const struct structured *s, struct grammar **out, struct error *err)
 {
     struct grammar_builder *b = grammar_builder_create();
@@ -148,6 +184,7 @@ enum status structured_grammar(const struct structured *s, struct grammar **out,
     const int32_t root = grammar_rule(b, NULL);
     grammar_node node = grammar_never(b);
     enum status status = add_kind(s, b, &node, err);
+    if (status == STATUS_OK) status = put_thought(&s->thought, b, &node, err);
     if (status == STATUS_OK) {
         grammar_define(b, root, node);
         status = grammar_build(b, root, out, err);

@@ -108,10 +108,19 @@ void structured_cache_free(struct structured_cache *c)
 
 /* ---- getting one ---- */
 
+/* Strings with their lengths, so that no other list is written so. */
+static bool write_list(const char *const *list, struct text *out)
+{
+    bool ok = text_append_string(out, ".");
+    for (; ok && list && *list; list++) ok = text_printf(out, "%zu:%s", strlen(*list), *list);
+    return ok;
+}
+
 static bool write_key(const struct structured *s, struct text *out)
 {
-    return text_printf(out, "%s %d %d ", structured_kind_name(s->kind), s->disable_any_whitespace,
-                       s->disable_additional_properties) &&
+    return text_printf(out, "%s %d %d %d", structured_kind_name(s->kind), s->disable_any_whitespace,
+                       s->disable_additional_properties, s->thought.is_open) &&
+           write_list(s->thought.begins, out) && write_list(s->thought.ends, out) &&
            json_append(out, s->value, JSON_COMPACT | JSON_ENCODE_ANY);
 }
 
