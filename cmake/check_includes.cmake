@@ -8,8 +8,8 @@
 # it is with the files in `private`.
 cmake_minimum_required(VERSION 3.25)
 
-set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/grammar tokenizer/jinja model model/checkpoint
-    model/families model/quantization scheduler runtime/engine runtime/prompts runtime)
+set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/grammar tokenizer/jinja model
+    model/checkpoint model/families model/quantization scheduler runtime/engine runtime/prompts runtime)
 set(private model/checkpoint/safetensors.h)
 set(allowed_base base)
 set(allowed_kernels base kernels kernels/cpu kernels/cuda)
