@@ -1,9 +1,6 @@
 #include "runtime/engine/engine.h"
 
-#include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/plural.h"
