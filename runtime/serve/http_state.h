@@ -28,6 +28,7 @@ struct http_connection { /* lives as long as the daemon has the connection */
     struct http_exchange *exchange; /* NULL: the head of the next request is awaited */
     double since;                   /* when that wait began */
     bool half_closed;               /* the client sends nothing more */
+    struct http_connection *next_half_closed;
     int fd;
     char peer[INET6_ADDRSTRLEN];
 };
@@ -50,6 +51,7 @@ struct http_worker {
     int epoll, wake;
     struct http_connection_list waiting; /* for the head of a request; the longest first */
     struct http_connection_list busy;    /* with a request, or about to be closed */
+    struct http_connection *half_closed; /* in this turn */
     int num_exchanges;
     bool was_told;          /* libmicrohttpd has announced the connection that was added last */
     struct random ids;      /* of requests */

@@ -110,12 +110,20 @@ static void count_connection(struct http_worker *w, int change)
     if (change < 0 && before == s->options.max_connections) http_worker_wake(&s->workers[0], true);
 }
 
+static void forget_half_closed(struct http_worker *w, struct http_connection *c)
+{
+    struct http_connection **at = &w->half_closed;
+    while (*at && *at != c) at = &(*at)->next_half_closed;
+    if (*at) *at = c->next_half_closed;
+}
+
 static void end_connection(struct http_worker *w, void **context)
 {
     struct http_connection *c = *context;
     count_connection(w, -1);
     if (!c) return;
     epoll_ctl(w->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+    if (c->half_closed) forget_half_closed(w, c);
     unlink_connection(c);
     free(c);
     *context = NULL;
@@ -134,6 +142,10 @@ static void notice_connection(void *worker, struct MHD_Connection *handle, void 
 static void notice_half_close(struct http_connection *c)
 {
     struct http_exchange *x = c->exchange;
+    if (!c->half_closed) {
+        c->next_half_closed = c->worker->half_closed;
+        c->worker->half_closed = c;
+    }
     c->half_closed = true;
     if (!x) return;
     pthread_mutex_lock(&x->lock);
@@ -142,6 +154,17 @@ static void notice_half_close(struct http_connection *c)
         http_exchange_resume(x);
     }
     pthread_mutex_unlock(&x->lock);
+}
+
+/* libmicrohttpd 0.9.75 overlooks the end of what a client sends if it came together with the last bytes: it reads them
+ * and waits for another event. This makes one; what is not read stays readable. */
+static void repeat_ends(struct http_worker *w)
+{
+    while (w->half_closed) {
+        struct http_connection *c = w->half_closed;
+        w->half_closed = c->next_half_closed;
+        shutdown(c->fd, SHUT_RD);
+    }
 }
 
 /* ---- accepting ---- */
@@ -334,6 +357,7 @@ static void turn(struct http_worker *w, double end)
     look_at_events(w, events, count);
     empty_inbox(w);
     MHD_run(w->daemon);
+    repeat_ends(w);
 }
 
 /* Nobody will get an answer that is not whole by now. */
