@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include "base/array.h"
-#include "base/file.h"
 #include "base/json_scan.h"
 #include "base/random.h"
 #include "runtime/prompts/answer_parser.h"
@@ -267,6 +266,8 @@ static const struct example {
      "<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n{\"tool_call_id\": \"0\", \"tool_name\": \"f\", "
      "\"parameters\": {\"a\": 1}}\n]<|END_ACTION|>",
      "R(Hm.)[f#0 {\"a\": 1}]"},
+    {"command_r", NULL,
+     "Action: ```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {}\n    }\n]```", "[f {}]"},
     {NULL, "cohere_command3", "<|START_RESPONSE|>Yes.<|END_RESPONSE|>", "C(Yes.)"},
     {"apertus", "apertus",
      "<|inner_prefix|>Hm.<|inner_suffix|><|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g\": {}}]<|tools_suffix|>",
@@ -537,58 +538,12 @@ static void test_open_thoughts(void **state)
     }
 }
 
-/* ---- templates ---- */
-
-static void test_templates(void **state)
-{
-    (void)state;
-    static const char *const cases[][3] = {
-        {"apertus", "apertus", NULL},
-        {"chatml", NULL, NULL},
-        {"deepseek-r1", "deepseek_v3", "deepseek_r1"},
-        {"deepseek-v3.1", "deepseek_v31", "deepseek_r1"},
-        {"falcon3", NULL, NULL},
-        {"glm4", "glm45", "deepseek_r1"},
-        {"gpt-oss", "openai", "openai_gptoss"},
-        {"granite3", "granite", "granite"},
-        {"hermes", "hermes", NULL},
-        {"kimi", "kimi_k2", NULL},
-        {"lfm2", "lfm2", "deepseek_r1"},
-        {"llama2", NULL, NULL},
-        {"llama3.1", "llama3_json", NULL},
-        {"llama3.2", "llama3_json", NULL},
-        {"llama3", NULL, NULL},
-        {"mistral-small", "mistral", NULL},
-        {"mistral-v1", NULL, NULL},
-        {"mistral-v3", "mistral", NULL},
-        {"qwen2.5", "hermes", NULL},
-        {"qwen3", "hermes", "deepseek_r1"},
-        {"qwq", "hermes", "deepseek_r1"},
-        {"seed-oss", "seed_oss", "seed_oss"},
-        {"zephyr", NULL, NULL},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char path[4096];
-        struct text source = {0};
-        struct error err;
-        snprintf(path, sizeof path, "%s/templates/%s.jinja", QUIRE_TEST_DATA, cases[i][0]);
-        must(file_read(path, &source, &err), &err);
-        const struct answer_format *tools = tool_format_of_template(source.data),
-                                   *reasoning = reasoning_format_of_template(source.data);
-        if (tools != (cases[i][1] ? tool_format_find(cases[i][1]) : NULL) ||
-            reasoning != (cases[i][2] ? reasoning_format_find(cases[i][2]) : NULL))
-            fail_msg("%s: %s, %s", cases[i][0], tools ? tools->name : "none", reasoning ? reasoning->name : "none");
-        text_free(&source);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_examples),         cmocka_unit_test(test_every_form_has_an_example),
         cmocka_unit_test(test_damaged_examples), cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_cut_off),          cmocka_unit_test(test_open_thoughts),
-        cmocka_unit_test(test_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
