@@ -94,6 +94,12 @@ static void test_safetensors(void **state)
     replay("safetensors");
 }
 
+static void test_answer_parser(void **state)
+{
+    (void)state;
+    replay("answer_parser");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -109,6 +115,7 @@ int main(void)
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_config),
         cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_answer_parser),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
