@@ -46,6 +46,18 @@ static void test_tokenizer_config(void **state)
     replay("tokenizer_config");
 }
 
+static void test_grammar(void **state)
+{
+    (void)state;
+    replay("grammar");
+}
+
+static void test_regular(void **state)
+{
+    (void)state;
+    replay("regular");
+}
+
 static void test_jinja(void **state)
 {
     (void)state;
@@ -83,6 +95,8 @@ int main(void)
         cmocka_unit_test(test_tokenizer_json),
         cmocka_unit_test(test_tokenizer_model),
         cmocka_unit_test(test_tokenizer_config),
+        cmocka_unit_test(test_grammar),
+        cmocka_unit_test(test_regular),
         cmocka_unit_test(test_jinja),
         cmocka_unit_test(test_chat_template),
         cmocka_unit_test(test_prompts),

@@ -1,0 +1,289 @@
+#include "tokenizer/grammar/masks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "tokenizer/grammar/loops.h"
+
+enum {
+    MAX_IDS = 1024, /* of a mask: with more it is kept as a whole */
+    FEW_NODES = 16  /* are looked at one by one */
+};
+
+struct record {
+    struct mask *mask;
+    uint32_t num_exits;
+    uint32_t exits[]; /* nodes of the trie where the unit is done and tokens go on */
+};
+
+/* A mask in the making. */
+struct search {
+    struct pushdown *p;
+    const struct vocabulary *v;
+    uint32_t *bits;      /* [mask_words] */
+    struct place **path; /* [longest + 1] where the bytes up to a depth lead */
+    const uint32_t *whole[MASK_MAX_WHOLE];
+    int32_t num_whole;
+    uint32_t *exits;
+    size_t num_exits, exit_capacity;
+    bool failed;
+};
+
+static bool begin_search(struct search *s, struct pushdown *p, const struct vocabulary *v)
+{
+    *s = (struct search){.p = p, .v = v};
+    s->bits = calloc((size_t)v->mask_words + 1, sizeof *s->bits);
+    s->path = malloc(((size_t)v->longest + 1) * sizeof *s->path);
+    return s->bits && s->path;
+}
+
+static void end_search(struct search *s)
+{
+    free(s->bits);
+    free(s->path);
+    free(s->exits);
+}
+
+static void join_words(uint32_t *restrict words, const uint32_t *restrict more, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) words[i] |= more[i];
+}
+
+/* ---- the trie ---- */
+
+static void set_tokens(struct search *s, uint32_t first, uint32_t end)
+{
+    for (uint32_t t = first; t < end; t++) mask_set(s->bits, s->v->tokens[t]);
+}
+
+static void set_below(struct search *s, uint32_t node)
+{
+    const struct trie_node *n = &s->v->nodes[node];
+    const uint32_t first = n[1].first_token, end = s->v->nodes[n->end].first_token;
+    const uint32_t *mask = end - first >= MAX_IDS ? vocabulary_large_mask(s->v, node) : NULL;
+    if (mask)
+        join_words(s->bits, mask, s->v->mask_words);
+    else
+        set_tokens(s, first, end);
+}
+
+static void add_exit(struct search *s, uint32_t node)
+{
+    if (!array_reserve(&s->exits, &s->exit_capacity, s->num_exits + 1, sizeof *s->exits))
+        s->failed = true;
+    else
+        s->exits[s->num_exits++] = node;
+}
+
+/* Sets the tokens below a node that lead somewhere from `from`, which is where the node's text has led to; lists the
+ * nodes where the bottom of the stacks is reached. */
+static void walk_below(struct search *s, uint32_t node, struct place *from, bool lists_exits)
+{
+    const struct trie_node *nodes = s->v->nodes;
+    const uint32_t end = nodes[node].end;
+    s->path[nodes[node].depth] = from;
+    for (uint32_t i = node + 1; i < end && !s->failed;) {
+        const struct trie_node *n = &nodes[i];
+        struct place *at = pushdown_step(s->p, s->path[n->depth - 1], n->byte);
+        if (!at) s->failed = true;
+        if (!at || place_is_dead(at)) {
+            i = n->end;
+            continue;
+        }
+        set_tokens(s, n->first_token, n[1].first_token);
+        if (lists_exits && at->may_end && n->end > i + 1) add_exit(s, i);
+        s->path[n->depth] = at;
+        if (at->num_configurations == 0) {
+            i = n->end;
+        } else if (n->end - i > FEW_NODES && loops_allow(s->p, at, n->classes, n->most_characters)) {
+            set_below(s, i);
+            i = n->end;
+        } else {
+            i++;
+        }
+    }
+}
+
+/* ---- masks ---- */
+
+static int32_t count_bits(const uint32_t *words, int32_t count)
+{
+    int32_t bits = 0;
+    for (int32_t i = 0; i < count; i++) bits += __builtin_popcount(words[i]);
+    return bits;
+}
+
+static void list_bits(const uint32_t *words, int32_t count, int32_t *ids)
+{
+    for (int32_t i = 0; i < count; i++)
+        for (uint32_t word = words[i]; word; word &= word - 1) *ids++ = 32 * i + __builtin_ctz(word);
+}
+
+/* Keeps the bits as a whole mask in place of all others. */
+static bool keep_whole(struct search *s)
+{
+    const size_t bytes = (size_t)s->v->mask_words * sizeof *s->bits;
+    for (int32_t i = 0; i < s->num_whole; i++) join_words(s->bits, s->whole[i], s->v->mask_words);
+    uint32_t *kept = pushdown_allocate(s->p, bytes);
+    if (!kept) return false;
+    memcpy(kept, s->bits, bytes);
+    s->whole[0] = kept;
+    s->num_whole = 1;
+    memset(s->bits, 0, bytes);
+    return true;
+}
+
+/* The mask of what was found. */
+static struct mask *keep_mask(struct search *s)
+{
+    int32_t count = count_bits(s->bits, s->v->mask_words);
+    if (count > MAX_IDS) {
+        if (!keep_whole(s)) return NULL;
+        count = 0;
+    }
+    struct mask *m = pushdown_allocate(s->p, sizeof *m + (size_t)count * sizeof *m->ids);
+    if (!m) return NULL;
+    *m = (struct mask){.num_whole = s->num_whole, .num_ids = count};
+    for (int32_t i = 0; i < s->num_whole; i++) m->whole[i] = s->whole[i];
+    if (count) list_bits(s->bits, s->v->mask_words, m->ids);
+    return m;
+}
+
+static void join_mask(struct search *s, const struct mask *m)
+{
+    for (int32_t i = 0; i < m->num_whole; i++) {
+        if (s->num_whole < MASK_MAX_WHOLE)
+            s->whole[s->num_whole++] = m->whole[i];
+        else
+            join_words(s->bits, m->whole[i], s->v->mask_words);
+    }
+    for (int32_t i = 0; i < m->num_ids; i++) mask_set(s->bits, m->ids[i]);
+}
+
+void mask_write(const struct mask *m, const struct vocabulary *v, uint32_t *words)
+{
+    const size_t bytes = (size_t)v->mask_words * sizeof *words;
+    if (m->num_whole == 0)
+        memset(words, 0, bytes);
+    else
+        memcpy(words, m->whole[0], bytes);
+    for (int32_t i = 1; i < m->num_whole; i++) join_words(words, m->whole[i], v->mask_words);
+    for (int32_t i = 0; i < m->num_ids; i++) mask_set(words, m->ids[i]);
+}
+
+/* ---- records ---- */
+
+static struct record *make_record(struct pushdown *p, const struct vocabulary *v, struct place *at)
+{
+    struct search s;
+    struct record *record = NULL;
+    if (begin_search(&s, p, v))
+        walk_below(&s, 0, at, true);
+    else
+        s.failed = true;
+    struct mask *mask = s.failed ? NULL : keep_mask(&s);
+    if (mask) record = pushdown_allocate(p, sizeof *record + s.num_exits * sizeof *s.exits);
+    if (record) {
+        record->mask = mask;
+        record->num_exits = (uint32_t)s.num_exits;
+        if (s.num_exits) memcpy(record->exits, s.exits, s.num_exits * sizeof *s.exits);
+    }
+    end_search(&s);
+    return record;
+}
+
+static const struct record *find_record(struct pushdown *p, const struct vocabulary *v, struct place *at)
+{
+    struct record *record = atomic_load_explicit(&at->record, memory_order_acquire);
+    if (record) return record;
+    record = make_record(p, v, at);
+    if (record) atomic_store_explicit(&at->record, record, memory_order_release);
+    return record;
+}
+
+static bool is_bottom(const struct stack *stack)
+{
+    return stack->num_entries == 1 && stack->entries[0].call == STACK_BOTTOM;
+}
+
+/* The part of a stack that belongs to a record, over the bottom: counted calls, because what they read is as short as a
+ * character, and another copy follows. *below gets the rest. NULL: no memory. */
+static const struct stack *record_stack(struct pushdown *p, const struct stack *stack, const struct stack **below)
+{
+    struct stack_entry entry = stack->entries[0];
+    if (stack->num_entries > 1 || entry.count == 0) {
+        *below = stack;
+        return pushdown_stack(p, (struct stack_entry){STACK_BOTTOM, 0, NULL});
+    }
+    entry.below = record_stack(p, entry.below, below);
+    return entry.below ? pushdown_stack(p, entry) : NULL;
+}
+
+/* Adds what a configuration allows. */
+static void add_configuration(struct search *s, struct configuration c)
+{
+    const struct stack *below = NULL;
+    const struct stack *top = record_stack(s->p, c.stack, &below);
+    struct place *at = top ? pushdown_place(s->p, (struct configuration){c.state, top}) : NULL;
+    const struct record *record = at ? find_record(s->p, s->v, at) : NULL;
+    struct place *popped = record && record->num_exits && !is_bottom(below) ? pushdown_pop(s->p, below) : NULL;
+    if (!record || (record->num_exits && !is_bottom(below) && !popped)) {
+        s->failed = true;
+        return;
+    }
+    join_mask(s, record->mask);
+    for (uint32_t i = 0; popped && i < record->num_exits; i++) walk_below(s, record->exits[i], popped, false);
+}
+
+static struct mask *make_mask(struct pushdown *p, const struct vocabulary *v, const struct place *at)
+{
+    struct search s;
+    if (!begin_search(&s, p, v)) s.failed = true;
+    for (int32_t i = 0; i < at->num_configurations && !s.failed; i++) add_configuration(&s, at->configurations[i]);
+    struct mask *mask = s.failed ? NULL : keep_mask(&s);
+    end_search(&s);
+    return mask;
+}
+
+struct mask *masks_find(struct pushdown *p, const struct vocabulary *v, struct place *at)
+{
+    struct mask *mask = atomic_load_explicit(&at->mask, memory_order_acquire);
+    if (mask) return mask;
+    mask = make_mask(p, v, at);
+    if (mask) atomic_store_explicit(&at->mask, mask, memory_order_release);
+    return mask;
+}
+
+/* ---- the first token ---- */
+
+/* Whether a token that has other bytes at the start of a text may begin one. */
+static bool allows_first(struct search *s, struct place *at, const struct first_token *token)
+{
+    for (uint32_t i = 0; i < token->length; i++) {
+        at = pushdown_step(s->p, at, (uint8_t)s->v->first_bytes[token->offset + i]);
+        if (!at) s->failed = true;
+        if (!at || place_is_dead(at)) return false;
+    }
+    return token->length > 0;
+}
+
+struct mask *masks_find_first(struct pushdown *p, const struct vocabulary *v)
+{
+    struct place *start = pushdown_start(p);
+    struct mask *mask = masks_find(p, v, start);
+    struct search s;
+    if (!mask || v->num_first_tokens == 0) return mask;
+    if (!begin_search(&s, p, v))
+        s.failed = true;
+    else
+        mask_write(mask, v, s.bits);
+    for (uint32_t i = 0; i < v->num_first_tokens && !s.failed; i++) {
+        const struct first_token *token = &v->first_tokens[i];
+        s.bits[token->id / 32] &= ~(UINT32_C(1) << (token->id % 32));
+        if (allows_first(&s, start, token)) mask_set(s.bits, token->id);
+    }
+    mask = s.failed ? NULL : keep_mask(&s);
+    end_search(&s);
+    return mask;
+}

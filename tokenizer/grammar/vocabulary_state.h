@@ -1,0 +1,64 @@
+/* What a vocabulary is made of: the tokens in the order of their bytes, and a trie of them. */
+#ifndef QUIRE_TOKENIZER_GRAMMAR_VOCABULARY_STATE_H
+#define QUIRE_TOKENIZER_GRAMMAR_VOCABULARY_STATE_H
+
+#include "tokenizer/grammar/matcher.h"
+
+/* The classes of characters, as bits. Each ASCII character that is no letter, digit or control character has its own.
+ */
+#define CLASS_TWO_BYTES (UINT64_C(1) << 44) /* characters of two bytes in UTF-8 */
+#define CLASS_THREE_BYTES (UINT64_C(1) << 45)
+#define CLASS_FOUR_BYTES (UINT64_C(1) << 46)
+#define CLASS_BROKEN (UINT64_C(1) << 47) /* bytes that are no whole character */
+uint64_t vocabulary_class(uint8_t ascii);
+
+/* Nodes are in depth-first order: those below a node follow it, up to `end`, and its tokens and theirs are
+ * tokens[first_token .. nodes[end].first_token). */
+struct trie_node {
+    uint64_t classes; /* of the characters below */
+    uint32_t end, first_token;
+    uint16_t depth;          /* bytes of its text */
+    uint8_t byte;            /* the last one */
+    uint8_t most_characters; /* of a text below; 255: or more */
+};
+
+/* A token whose bytes differ at the start of a text. */
+struct first_token {
+    int32_t id;
+    uint32_t offset, length; /* of first_bytes; no bytes: it is never the first */
+};
+
+struct vocabulary {
+    struct trie_node *nodes; /* [num_nodes + 1] the first is the root */
+    uint32_t num_nodes;
+    int32_t *tokens; /* [num_tokens] */
+    uint32_t num_tokens;
+    struct token_bytes {
+        uint32_t offset, length;
+    } * spellings; /* [num_ids] of bytes; length 0: never allowed */
+    char *bytes;
+    struct first_token *first_tokens; /* [num_first_tokens] by id */
+    uint32_t num_first_tokens;
+    char *first_bytes;
+    int32_t *stop_ids;
+    int32_t num_stop_ids;
+    int32_t num_ids, mask_words;
+    uint32_t longest; /* bytes of a token */
+    /* The masks of the tokens below large nodes. */
+    uint32_t *large_nodes; /* [num_large] ascending */
+    uint32_t *large_masks; /* [num_large, mask_words] */
+    uint32_t num_large;
+};
+
+bool vocabulary_is_stop(const struct vocabulary *v, int32_t id);
+/* The bytes that a token adds to a text; with `at_start` one that it begins. None: it is not allowed. */
+const char *vocabulary_bytes(const struct vocabulary *v, int32_t id, bool at_start, uint32_t *length);
+/* The mask of the tokens below a node; NULL: they are few. */
+const uint32_t *vocabulary_large_mask(const struct vocabulary *v, uint32_t node);
+
+static inline void mask_set(uint32_t *words, int32_t id)
+{
+    words[id / 32] |= UINT32_C(1) << (id % 32);
+}
+
+#endif
