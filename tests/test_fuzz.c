@@ -52,6 +52,12 @@ static void test_regular(void **state)
     replay("regular");
 }
 
+static void test_json_schema(void **state)
+{
+    (void)state;
+    replay("json_schema");
+}
+
 static void test_jinja(void **state)
 {
     (void)state;
@@ -90,6 +96,7 @@ int main(void)
         cmocka_unit_test(test_tokenizer_model),
         cmocka_unit_test(test_tokenizer_config),
         cmocka_unit_test(test_regular),
+        cmocka_unit_test(test_json_schema),
         cmocka_unit_test(test_jinja),
         cmocka_unit_test(test_chat_template),
         cmocka_unit_test(test_prompts),
