@@ -400,7 +400,6 @@ struct place *pushdown_place(struct pushdown *p, struct configuration c)
     begin_place(p);
     struct place *place = NULL;
     if (array_reserve(&p->met, &p->met_capacity, 1, sizeof *p->met)) {
-        if (!c.stack) c.stack = p->bottom;
         p->met[p->num_met++] = c;
         place = intern_place(p);
     }
@@ -412,10 +411,22 @@ const struct stack *pushdown_stack(struct pushdown *p, struct stack_entry entry)
 {
     pthread_mutex_lock(&p->lock);
     p->failed = false;
-    if (entry.call != STACK_BOTTOM && !entry.below) entry.below = p->bottom;
     const struct stack *stack = intern_stack(p, &entry, 1);
     pthread_mutex_unlock(&p->lock);
     return stack;
+}
+
+const struct stack *pushdown_bottom(const struct pushdown *p)
+{
+    return p->bottom;
+}
+
+int32_t pushdown_nearest_count(const struct pushdown *p, struct stack_entry entry, int32_t num_bytes)
+{
+    const struct automaton_call *call = &p->grammar->automaton.calls[entry.call];
+    if (call->most - entry.count <= num_bytes) return entry.count; /* each copy has a byte */
+    if (entry.count >= call->least) return call->least;
+    return call->least - entry.count > num_bytes ? 1 : entry.count;
 }
 
 struct place *pushdown_pop(struct pushdown *p, const struct stack *stack)

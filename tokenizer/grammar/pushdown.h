@@ -62,6 +62,10 @@ struct place *pushdown_start(struct pushdown *p); /* of a text */
 /* Where one configuration is. */
 struct place *pushdown_place(struct pushdown *p, struct configuration c);
 const struct stack *pushdown_stack(struct pushdown *p, struct stack_entry entry); /* of one entry */
+const struct stack *pushdown_bottom(const struct pushdown *p);                    /* where nothing waits */
+/* A count of the same call from which all texts of so many bytes lead on as from the entry's; the same one for as many
+ * as can be. */
+int32_t pushdown_nearest_count(const struct pushdown *p, struct stack_entry entry, int32_t num_bytes);
 /* Where it goes on when the unit on top of the stack is done. */
 struct place *pushdown_pop(struct pushdown *p, const struct stack *stack);
 struct place *pushdown_find_step(struct pushdown *p, struct place *from, uint8_t byte);
