@@ -300,6 +300,7 @@ struct mask *masks_find_first(struct pushdown *p, const struct vocabulary *v)
         if (allows_first(s, start, token)) mask_set(s->bits, token->id);
     }
     mask = s ? keep_mask(s) : NULL;
+    if (mask) atomic_store_explicit(pushdown_first_mask(p), mask, memory_order_release);
     end_search(s);
     return mask;
 }
