@@ -1,0 +1,111 @@
+/* Answers with calls and thoughts. The input's first two bytes choose the forms of both, whether the prompt began a
+ * thought, and whether the tools are known; the third cuts the rest, which is the answer. */
+#include <jansson.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/json_scan.h"
+#include "base/utf8.h"
+#include "runtime/prompts/answer_parser.h"
+#include "tests/fuzz/fuzz.h"
+
+static const char tools[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"type\":\"string\"},"
+    "\"b\":{\"type\":\"integer\"},\"c\":{\"anyOf\":[{\"type\":\"array\"},{\"type\":\"null\"}]},\"d\":{\"type\":"
+    "\"object\"},"
+    "\"e\":{\"type\":\"boolean\"},\"f\":{\"type\":\"number\"}}}}},{\"name\":\"g\"}]";
+
+/* The parts as one text, in which pieces of a part are joined. */
+struct parts {
+    struct text shown, arguments;
+    int kind;
+    int32_t num_tools;
+    bool in_call, is_utf8;
+};
+
+/* Arguments grow as JSON does, whatever the model writes. */
+static void check_arguments(struct parts *p)
+{
+    struct json_scan scan = {0};
+    for (size_t i = 0; i < p->arguments.length; i++)
+        fuzz_require(json_scan_add(&scan, p->arguments.data[i]) != JSON_SCAN_WRONG, "arguments that are no JSON");
+    fuzz_require(p->arguments.length == 0 || p->arguments.data[0] == '{', "arguments that are no object");
+    const size_t valid = utf8_valid_prefix(p->arguments.data, p->arguments.length);
+    fuzz_require(!p->is_utf8 || valid == p->arguments.length, "arguments that are not UTF-8");
+    text_clear(&p->arguments);
+}
+
+static void take(void *user, const struct answer_part *part)
+{
+    struct parts *p = user;
+    const bool of_call = part->kind == PART_TOOL_ARGUMENTS || part->kind == PART_TOOL_END;
+    fuzz_require(of_call == p->in_call, "a part of a call outside of it, or another inside");
+    fuzz_require(part->length > 0 || part->kind == PART_TOOL_END, "an empty part");
+    if (part->kind == PART_TOOL_CALL) p->num_tools++;
+    fuzz_require(part->kind < PART_TOOL_CALL || part->tool == p->num_tools - 1, "calls are not counted");
+    if (part->kind == PART_TOOL_ARGUMENTS) text_append(&p->arguments, part->text, part->length);
+    if (part->kind == PART_TOOL_END) check_arguments(p);
+    p->in_call = part->kind == PART_TOOL_CALL || part->kind == PART_TOOL_ARGUMENTS;
+    if ((int)part->kind != p->kind) text_append(&p->shown, (char[]){'\0', (char)part->kind}, 2);
+    p->kind = (int)part->kind;
+    text_append(&p->shown, part->text, part->length);
+    if (part->id) text_append_string(&p->shown, part->id);
+}
+
+/* Pieces of 1 to `most` bytes. */
+static void parse(const struct answer_parser_options *options, struct fuzz_part text, size_t most, struct parts *parts)
+{
+    struct answer_parser *parser;
+    struct error err;
+    *parts = (struct parts){.kind = -1, .is_utf8 = utf8_valid_prefix(text.bytes, text.length) == text.length};
+    fuzz_require(answer_parser_create(options, take, parts, &parser, &err) == STATUS_OK, err.text);
+    for (size_t at = 0, size = 1; at < text.length; size = size % most + 1) {
+        const size_t left = text.length - at, piece = size < left ? size : left;
+        fuzz_require(answer_parser_add(parser, text.bytes + at, piece), "no memory");
+        at += piece;
+    }
+    fuzz_require(answer_parser_finish(parser), "no memory");
+    fuzz_require(!parts->in_call, "a call without an end");
+    fuzz_require(answer_parser_num_tools(parser) == parts->num_tools, "calls that were not given");
+    answer_parser_free(parser);
+}
+
+static void parts_free(struct parts *p)
+{
+    text_free(&p->shown);
+    text_free(&p->arguments);
+}
+
+static int count(const struct answer_format *at(int))
+{
+    int n = 0;
+    while (at(n)) n++;
+    return n;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 3) return 0;
+    const struct fuzz_part text = {(const char *)data + 3, size - 3};
+    json_t *list = json_loads(tools, 0, NULL);
+    fuzz_require(list != NULL, "no memory");
+    const struct answer_parser_options options = {
+        .tools = tool_format_at(data[0] % (count(tool_format_at) + 1)),
+        .reasoning = reasoning_format_at((data[1] & 31) % (count(reasoning_format_at) + 1)),
+        .in_reasoning = data[1] >> 7,
+        .tool_list = data[1] >> 6 & 1 ? list : NULL};
+    struct parts whole, bytes, pieces;
+    parse(&options, text, text.length + 1, &whole);
+    parse(&options, text, 1, &bytes);
+    parse(&options, text, data[2] + 1, &pieces);
+    fuzz_require(
+        whole.shown.length == bytes.shown.length && whole.shown.length == pieces.shown.length &&
+            (whole.shown.length == 0 || (memcmp(whole.shown.data, bytes.shown.data, whole.shown.length) == 0 &&
+                                         memcmp(whole.shown.data, pieces.shown.data, whole.shown.length) == 0)),
+        "the parts depend on the pieces");
+    parts_free(&whole);
+    parts_free(&bytes);
+    parts_free(&pieces);
+    json_decref(list);
+    return 0;
+}
