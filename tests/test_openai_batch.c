@@ -36,7 +36,7 @@ static enum status read_body(const char *url, const char *body, struct openai_re
                              json_loads(body, JSON_DECODE_ANY, &why));
     if (!line) fail_msg("%s: %s", body, why.text);
     assert_true(openai_batch_is_line(line));
-    const enum status status = openai_batch_read(line, out, native, err);
+    const enum status status = openai_batch_read(line, NULL, out, native, err);
     json_decref(line);
     return status;
 }
@@ -108,7 +108,23 @@ static void test_refused_bodies(void **state)
         {CHAT, "{\"messages\": [], \"metadata\": 3}", "body.metadata must be an object, found 3"},
         {CHAT, "{\"messages\": [], \"response_format\": {\"type\": \"json_object\"}}",
          "body.response_format must be {\"type\": \"text\"}: quire does not force a format, found"},
-        {CHAT, "{\"messages\": [], \"tool_choice\": \"required\"}", "body.tool_choice must be \"auto\" or \"none\""},
+        {CHAT, "{\"messages\": [], \"tool_choice\": \"required\"}",
+         "tool_choice asks for a call of a tool, but tools has none"},
+        {CHAT,
+         "{\"messages\": [], \"tools\": [{\"function\": {\"name\": \"f\"}}], \"tool_choice\": {\"function\": "
+         "{\"name\": "
+         "\"g\"}}}",
+         "tool_choice asks for a call of g, but tools has none of this name"},
+        {CHAT, "{\"messages\": [], \"tools\": [{}], \"tool_choice\": \"required\"}",
+         "tool_choice must be \"auto\" or \"none\": it is not known in which form this model calls tools"},
+        {CHAT, "{\"messages\": [], \"parallel_tool_calls\": 3}", "body.parallel_tool_calls must be true or false"},
+        {CHAT, "{\"messages\": [], \"echo\": true}", "body.echo must be false: only a completion repeats its prompt"},
+        {CHAT, "{\"messages\": [], \"add_special_tokens\": true}", "body.add_special_tokens must be false"},
+        {CHAT, "{\"messages\": [], \"stream_options\": {}}", "stream_options needs stream to be true"},
+        {CHAT, "{\"messages\": [], \"stream\": true, \"stream_options\": {\"include_usage\": 1}}",
+         "body.stream_options.include_usage must be true or false, found 1"},
+        {COMPLETIONS, "{\"prompt\": \"x\", \"include_reasoning\": true}", "there is no field 'include_reasoning' for"},
+        {COMPLETIONS, "{\"prompt\": \"x\", \"use_beam_search\": true}", "body.use_beam_search must be false"},
         {CHAT, "{\"messages\": [], \"tool_choice\": {\"type\": \"function\"}}", "body.tool_choice must be"},
         {CHAT, "{\"messages\": [], \"logprobs\": 3}", "body.logprobs must be true or false, found 3"},
         {CHAT, "{\"messages\": [], \"top_logprobs\": 3}", "top_logprobs needs logprobs to be true"},
@@ -117,7 +133,7 @@ static void test_refused_bodies(void **state)
         {CHAT, "{\"messages\": [], \"reasoning_effort\": 3}", "body.reasoning_effort must be a string, found 3"},
         {COMPLETIONS, "{\"prompt\": \"x\", \"reasoning_effort\": \"low\"}", "there is no field 'reasoning_effort' for"},
         {COMPLETIONS, "{\"prompt\": \"x\", \"tools\": []}", "there is no field 'tools' for this url"},
-        {COMPLETIONS, "{\"prompt\": \"x\", \"echo\": true}", "body.echo must be false: quire does not repeat"},
+        {COMPLETIONS, "{\"prompt\": \"x\", \"echo\": 1}", "body.echo must be true or false, found 1"},
         {COMPLETIONS, "{\"prompt\": \"x\", \"suffix\": \"y\"}", "body.suffix must be \"\""},
         {COMPLETIONS, "{\"prompt\": [\"x\", \"y\"]}", "prompt holds 2 prompts; put each on a line of its own"},
     };

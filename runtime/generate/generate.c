@@ -52,7 +52,8 @@ struct run {
     const struct generate_options *options;
     struct engine_pool *pool;
     struct prompt_rules prompts;
-    struct result_rules rules;
+    struct api_rules rules; /* of answers */
+    const char *model_names[2];
     struct inputs inputs;
     struct window window; /* of prompts that the engine has not got yet */
     struct prompt_warnings said;
@@ -454,10 +455,11 @@ static enum status start(struct run *run, struct error *err)
     const struct engine_info *info = engine_pool_info(run->pool);
     const struct prompt_options options = generate_prompt_options(o);
     status = prompt_rules_make(info, &options, &run->prompts, err);
-    run->rules = (struct result_rules){.tokenizer = run->prompts.tokenizer,
-                                       .model_name = o->model_name,
-                                       .return_token_ids = o->return_token_ids,
-                                       .spell = command_spell_flag};
+    run->model_names[0] = o->model_name ? o->model_name : "";
+    run->rules = (struct api_rules){.prompts = &run->prompts,
+                                    .model_names = run->model_names,
+                                    .return_token_ids = o->return_token_ids,
+                                    .spell = command_spell_flag};
     if (status != STATUS_OK) return status;
     struct journal *now = &run->answers.now;
     now->max_model_len = info->limits->max_model_len;

@@ -55,6 +55,15 @@ static void add_answer_flags(struct option_table *table, struct generate_options
         {"served-model-name", OPTION_STRING, &o->served_model_name, "NAME",
          .help = "\"model\" of the answers to lines of an OpenAI batch. Default: what --model says.",
          .not_empty = true},
+        {"tool-call-parser", OPTION_STRING, &o->tool_parser, "NAME",
+         .help = "Take calls of tools out of the answers to conversations with tools, written in this form; auto: the "
+                 "form that the chat template is made for; none: leave them in the text. Default: auto for lines of an "
+                 "OpenAI batch that have tools, else none.",
+         .not_empty = true},
+        {"reasoning-parser", OPTION_STRING, &o->reasoning_parser, "NAME",
+         .help = "Take the model's reasoning out of the answers to conversations, written in this form; auto and none "
+                 "as for --tool-call-parser. Default: auto for lines of an OpenAI batch that have tools, else none.",
+         .not_empty = true},
         {"skip-tokenizer-init", OPTION_SWITCH, &o->engine.skip_tokenizer,
          .help = "Open no tokenizer: prompts are token ids, answers have no text. Default: off."},
         {"quiet", OPTION_SWITCH, &o->quiet, .help = "No progress and no summary on stderr. Default: off.",
@@ -118,6 +127,8 @@ struct prompt_options generate_prompt_options(const struct generate_options *o)
                                    .template = &o->template,
                                    .as_chat = o->as_chat,
                                    .system = o->system,
+                                   .tool_parser = o->tool_parser,
+                                   .reasoning_parser = o->reasoning_parser,
                                    .model_name = o->model_name};
 }
 
@@ -156,6 +167,8 @@ enum status generate_describe_parameters(const struct generate_options *o, struc
     journal_put_switch(j, "--skip-tokenizer-init", o->engine.skip_tokenizer);
     journal_put_switch(j, "--return-token-ids", o->return_token_ids);
     journal_put_string(j, "--served-model-name", o->served_model_name);
+    journal_put_string(j, "--tool-call-parser", o->tool_parser);
+    journal_put_string(j, "--reasoning-parser", o->reasoning_parser);
     enum status status = describe_generation_config(o->engine.generation_config, j, err);
     if (status != STATUS_OK || !o->template.file) return status;
     status = fingerprint_text(&o->template.source, &template, err);

@@ -19,10 +19,11 @@ struct generate_options {
     const char *word, *output, *format;
     const char *system; /* as it is given, and then its text */
     struct text system_text;
-    const char *served_model_name; /* or NULL */
-    const char *model_name;        /* of the answers to lines of a batch: that, or what --model says */
-    struct shard shard;            /* count 0: none */
-    int32_t max_errors;            /* -1: no limit */
+    const char *served_model_name;              /* or NULL */
+    const char *tool_parser, *reasoning_parser; /* or NULL */
+    const char *model_name;                     /* of the answers to lines of a batch: that, or what --model says */
+    struct shard shard;                         /* count 0: none */
+    int32_t max_errors;                         /* -1: no limit */
     int as_chat;
     bool dry_run, overwrite, ordered, return_token_ids, quiet;
 };
