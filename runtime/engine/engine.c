@@ -7,32 +7,18 @@
 
 #include "base/clock.h"
 #include "base/plural.h"
-#include "runtime/engine/answer_text.h"
-#include "runtime/engine/inbox.h"
-#include "runtime/engine/late_answers.h"
+#include "base/processors.h"
+#include "runtime/engine/draft_grammar.h"
+#include "runtime/engine/grammars.h"
+#include "runtime/engine/job.h"
 #include "runtime/engine/loaded_draft.h"
 #include "runtime/engine/loaded_nodes.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
 #include "runtime/engine/speculation.h"
-#include "runtime/engine/trace.h"
+#include "runtime/engine/step_masks.h"
 
-/* A request as the engine holds it: the scheduler's request, and where its answers go. */
-struct job {
-    struct inbox_entry entry; /* has the id */
-    struct request *request;  /* owned */
-    answer_function *deliver;
-    void *user;
-    struct answer {
-        struct answer_text text;
-        int32_t num_tokens; /* delivered as they came; its sequence may have more by then, of the same run */
-        bool done;          /* its last piece was delivered */
-    } * answers;            /* [num_answers] */
-    int32_t num_answers, num_done;
-    struct late_answers *late; /* NULL: the answers are delivered as they come */
-    double added;              /* trace_now */
-    struct trace_request trace;
-};
+enum { MASK_THREADS = 8 }; /* at most, for the masks of a step */
 
 struct engine {
     struct engine_options options;
@@ -41,7 +27,13 @@ struct engine {
     struct scheduler *scheduler;
     pthread_mutex_t schedule_lock; /* the scheduler is used under it, so that other threads can ask for statistics */
     struct batch batch;
-    struct drafter *drafter;         /* the engine's own or options.drafter; NULL: nothing drafts */
+    struct schedule schedule; /* of the batch */
+    struct grammars *grammars;
+    struct step_masks *masks;
+    struct token_event *events; /* [batch_max_entries] those of a step that are delivered, where some are constrained */
+    int32_t num_constrained;    /* jobs that the scheduler has and whose answers have a grammar */
+    bool is_unsampled;          /* the newest step draws once the steps before it are collected */
+    struct drafter *drafter;    /* the engine's own or options.drafter; NULL: nothing drafts */
     struct speculation *speculation; /* NULL: nothing drafts */
     int max_in_flight;               /* steps that are submitted before one is collected */
     struct inbox inbox;              /* has all jobs that are not finished */
@@ -111,6 +103,9 @@ static enum status create_speculation(struct engine *e, struct error *err)
     if (!e->drafter) status = loaded_draft_drafter(&e->options, e->loaded, &e->drafter, err);
     if (!e->drafter && status == STATUS_OK)
         status = drafter_create(&e->options.speculative, e->loaded->limits.max_model_len, &e->drafter, err);
+    if (status == STATUS_OK && !e->drafter->draft && e->loaded->tokenizer)
+        status =
+            draft_grammar_create(e->drafter, e->drafter != e->options.drafter, e->loaded->tokenizer, &e->drafter, err);
     return status == STATUS_OK ? speculation_create(&limits, e->drafter, &e->speculation, err) : status;
 }
 
@@ -119,6 +114,20 @@ static enum status create_text_buffer(struct engine *e, struct error *err)
     if (!e->loaded->tokenizer) return STATUS_OK;
     e->text_buffer = malloc(answer_text_buffer_size(e->loaded->tokenizer));
     return e->text_buffer ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+}
+
+/* What answers with a grammar need. On a CPU the threads that compute the model wait meanwhile. */
+static enum status create_masks(struct engine *e, struct error *err)
+{
+    const bool discrete = e->loaded->backend->discrete;
+    const int allowed = processors_allowed(), own = engine_options_threads(&e->options);
+    const int threads = !discrete && own < allowed ? own : allowed;
+    const enum status status = grammars_create(e->loaded, &e->grammars, err);
+    if (status != STATUS_OK) return status;
+    e->events = calloc((size_t)batch_max_entries(&e->loaded->limits), sizeof *e->events);
+    if (!e->events) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    return step_masks_create(batch_max_entries(&e->loaded->limits), threads < MASK_THREADS ? threads : MASK_THREADS,
+                             &e->masks, err);
 }
 
 /* Whether snapshots are as far apart as was asked for. */
@@ -171,6 +180,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
     if (status == STATUS_OK) status = create_batch(e, err);
     if (status == STATUS_OK) status = create_speculation(e, err);
     if (status == STATUS_OK) status = create_text_buffer(e, err);
+    if (status == STATUS_OK) status = create_masks(e, err);
     if (status != STATUS_OK) {
         engine_destroy(e);
         return status;
@@ -187,17 +197,6 @@ enum status engine_create(const struct engine_options *options, struct engine **
     return STATUS_OK;
 }
 
-static void job_free(void *freed)
-{
-    struct job *job = freed;
-    if (!job) return;
-    for (int32_t i = 0; job->answers && i < job->num_answers; i++) answer_text_free(&job->answers[i].text);
-    free(job->answers);
-    late_answers_free(job->late);
-    request_destroy(job->request);
-    free(job);
-}
-
 void engine_destroy(struct engine *e)
 {
     if (!e) return;
@@ -208,6 +207,9 @@ void engine_destroy(struct engine *e)
     speculation_destroy(e->speculation);
     if (e->drafter != e->options.drafter) drafter_destroy(e->drafter);
     free(e->text_buffer);
+    free(e->events);
+    step_masks_free(e->masks);
+    grammars_free(e->grammars);
     loaded_model_close(e->loaded);
     pthread_mutex_destroy(&e->schedule_lock);
     free(e);
@@ -226,72 +228,20 @@ void engine_leave(struct engine *e)
 
 /* ---- what any thread may call ---- */
 
-/* End-of-sequence ids: those of the checkpoint, or the tokenizer's if the checkpoint names none. */
-static void set_eos_ids(const struct engine *e, struct request *request)
-{
-    const struct model_config *c = &e->loaded->config;
-    const int32_t capacity = (int32_t)(sizeof request->eos_token_ids / sizeof *request->eos_token_ids);
-    request->num_eos = c->num_eos < capacity ? c->num_eos : capacity;
-    memcpy(request->eos_token_ids, c->eos_token_ids, (size_t)request->num_eos * sizeof *c->eos_token_ids);
-    if (request->num_eos == 0 && e->loaded->tokenizer && tokenizer_eos_id(e->loaded->tokenizer) >= 0)
-        request->eos_token_ids[request->num_eos++] = tokenizer_eos_id(e->loaded->tokenizer);
-}
-
-static bool create_answers(const struct engine *e, struct job *job, bool at_start)
-{
-    const struct tokenizer *tokenizer = e->loaded->tokenizer;
-    const struct sampling_params *params = &job->request->params;
-    job->answers = calloc((size_t)params->n, sizeof *job->answers);
-    if (!job->answers) return false;
-    job->num_answers = params->n;
-    for (int32_t i = 0; tokenizer && i < params->n; i++)
-        if (!answer_text_init(&job->answers[i].text, tokenizer, params, e->text_buffer, at_start)) return false;
-    return true;
-}
-
-static bool set_cache_salt(struct request *request, const char *salt)
-{
-    if (salt) request->cache_salt = cache_salt_create(salt);
-    return request->cache_salt || !salt;
-}
-
-static enum status job_create(const struct engine *e, const struct engine_request *r, struct job **out,
-                              struct error *err)
-{
-    struct job *job = calloc(1, sizeof *job);
-    *out = NULL;
-    if (!job) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
-    job->entry.job = job;
-    job->added = trace_now(e->trace);
-    job->deliver = r->deliver;
-    job->user = r->user;
-    enum status status = request_create(r->params, r->prompt, r->prompt_len, &e->loaded->limits, &job->request, err);
-    if (status == STATUS_OK && (!create_answers(e, job, r->at_start) || !set_cache_salt(job->request, r->cache_salt)))
-        status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
-    if (status == STATUS_OK) {
-        set_eos_ids(e, job->request);
-        status = late_answers_create(job->request, e->info.num_ids, e->loaded->tokenizer, e->text_buffer, r->at_start,
-                                     &job->late, err);
-    }
-    if (status != STATUS_OK) {
-        job_free(job);
-        return status;
-    }
-    job->request->priority = r->priority;
-    job->request->state_boundary = r->num_lasting;
-    job->request->user = job;
-    *out = job;
-    return STATUS_OK;
-}
-
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err)
 {
     struct job *job = NULL;
     enum status status = request_check(&e->options, e->loaded, request, err);
-    if (status == STATUS_OK) status = job_create(e, request, &job, err);
+    if (status == STATUS_OK) status = job_create(e->loaded, e->text_buffer, request, &job, err);
+    if (status == STATUS_OK) job->added = trace_now(e->trace);
     if (status == STATUS_OK) status = inbox_put(&e->inbox, &job->entry, id, err);
     if (status != STATUS_OK) job_free(job);
     return status;
+}
+
+struct structured_cache *engine_structured(struct engine *e)
+{
+    return grammars_cache(e->grammars);
 }
 
 void engine_abort(struct engine *e, uint64_t id)
@@ -332,6 +282,7 @@ static void read_inbox(struct engine *e)
         struct job *job = entry->job;
         job->request->id = entry->id;
         trace_request_begin(e->trace, &job->trace, job->request, job->added);
+        e->num_constrained += job->constrained != NULL;
         scheduler_add(e->scheduler, job->request);
     }
     while ((entry = inbox_next_abort(&aborts)) != NULL)
@@ -379,34 +330,64 @@ static enum status submit_step(struct engine *e, const struct schedule *schedule
     struct drafter *d = e->drafter && e->drafter->draft ? e->drafter : NULL;
     enum status status = d ? d->draft(d, &e->batch, schedule, err) : STATUS_OK;
     if (status != STATUS_OK) return status;
-    status = model_submit(e->loaded->model, &e->batch, err);
+    const bool masks = e->num_constrained > 0 && step_masks_any(&e->batch, schedule->sampled);
+    status = masks ? model_forward(e->loaded->model, &e->batch, err) : model_submit(e->loaded->model, &e->batch, err);
     if (d && status == STATUS_CANCELLED) d->cancel(d);
+    e->is_unsampled = masks && status == STATUS_OK;
+    return status;
+}
+
+/* Ends the sequence of an answer that cannot go on: its text may end here, or the error says why. */
+static void end_dead_answer(void *engine, struct sequence *seq)
+{
+    struct engine *e = engine;
+    struct constrained_answer *answer = &job_of(seq)->constrained->answers[seq->index];
+    const bool may_end = matcher_may_end(answer->matcher);
+    if (!may_end) constrained_dead_end(answer, request_error(seq->request));
+    answer->has_ended = true;
+    pthread_mutex_lock(&e->schedule_lock);
+    scheduler_finish(e->scheduler, seq, may_end ? FINISH_STOP : FINISH_ERROR);
+    pthread_mutex_unlock(&e->schedule_lock);
+}
+
+/* Has a step that was submitted without its sampling draw, if the tokens that its masks follow from are known: those of
+ * all steps before it or, of stages, whose steps share no sequence, always. */
+static enum status sample_step(struct engine *e, struct error *err)
+{
+    struct model *model = e->loaded->model;
+    if (!e->is_unsampled || (e->options.pipeline_parallel_size <= 1 && scheduler_in_flight(e->scheduler) > 1))
+        return STATUS_OK;
+    const struct sample_masks masks = model_masks(model);
+    const int32_t num_rows = step_masks_write(e->masks, &e->batch, e->schedule.sampled, &masks, end_dead_answer, e);
+    const enum status status = model_sample(model, &e->batch, num_rows, err);
+    e->is_unsampled = false;
+    trace_part_end(e->trace, TRACE_MASKS);
     return status;
 }
 
 /* Schedules the next step and submits it. */
 static enum status schedule_and_submit(struct engine *e, enum schedule_result *result, struct error *err)
 {
-    struct schedule schedule;
+    struct schedule *schedule = &e->schedule;
     pthread_mutex_lock(&e->schedule_lock);
     read_inbox(e);
     if (e->speculation) speculation_propose(e->speculation, e->scheduler);
-    const enum status status = check_scheduler(scheduler_schedule(e->scheduler, &e->batch, &schedule, err), err);
-    if (e->speculation) speculation_scheduled(e->speculation, &schedule);
+    const enum status status = check_scheduler(scheduler_schedule(e->scheduler, &e->batch, schedule, err), err);
+    if (e->speculation) speculation_scheduled(e->speculation, schedule);
     pthread_mutex_unlock(&e->schedule_lock);
-    *result = schedule.result;
+    *result = schedule->result;
     trace_requests_scheduled(e->trace);
     trace_part_end(e->trace, TRACE_SCHEDULE);
     if (status != STATUS_OK || *result != SCHEDULE_BATCH) return status;
     trace_batch(e->trace, &e->batch);
-    for (int32_t i = 0; i < schedule.num_admitted; i++) {
-        const struct sequence *seq = schedule.admitted[i];
+    for (int32_t i = 0; i < schedule->num_admitted; i++) {
+        const struct sequence *seq = schedule->admitted[i];
         trace_request_started(e->trace, &((struct job *)seq->request->user)->trace);
         struct sampling_state state;
         fill_sampling_state(e, seq, &state);
         model_set_sampling_state(e->loaded->model, seq->state_index, &state, seq->tokens, seq->num_tokens);
     }
-    const enum status submitted = submit_step(e, &schedule, err);
+    const enum status submitted = submit_step(e, schedule, err);
     trace_part_end(e->trace, TRACE_SUBMIT);
     if (submitted != STATUS_CANCELLED) return submitted;
     pthread_mutex_lock(&e->schedule_lock);
@@ -456,9 +437,24 @@ static void set_prompt_logprobs(const struct job *job, struct answer_piece *piec
     piece->prompt_ids = job->request->sequences[0].tokens;
 }
 
-/* A sample had no token: a logit was NaN, or the largest was infinite. */
-static void explain_damage(struct engine *e, struct error *err)
+/* Whether a sample had no token because min_tokens forbids the only ones that its grammar allows: those that end it. */
+static bool is_forbidden_end(const struct token_event *event)
 {
+    const struct constrained *c = job_of(event->seq)->constrained;
+    return c && event->seq->request->params.min_tokens > event->num_outputs &&
+           matcher_may_end(c->answers[event->seq->index].matcher);
+}
+
+/* A sample had no token: a logit was NaN, or the largest was infinite. */
+static void explain_damage(struct engine *e, const struct token_event *event)
+{
+    struct error *err = request_error(event->seq->request);
+    if (is_forbidden_end(event)) {
+        error_set(err, STATUS_INVALID,
+                  "min_tokens is %d, but the grammar lets the answer end only, after %d; lower min_tokens",
+                  event->seq->request->params.min_tokens, event->num_outputs);
+        return;
+    }
     const bool narrow = e->loaded->profile.dtype == DTYPE_FLOAT16;
     error_set(err, STATUS_INVALID,
               "the model computed NaN or infinity where probabilities were expected: the weights in %s are damaged%s",
@@ -512,7 +508,7 @@ static void take_event(struct engine *e, const struct token_event *event, const 
 {
     struct job *job = event->seq->request->user;
     if (event->token < 0)
-        explain_damage(e, request_error(event->seq->request));
+        explain_damage(e, event);
     else
         trace_request_token(e->trace, &job->trace);
     if (job->late) {
@@ -522,6 +518,47 @@ static void take_event(struct engine *e, const struct token_event *event, const 
     } else if (event->token >= 0) { /* else finish_job delivers the last piece */
         deliver_sample(e, job, event, samples);
     }
+}
+
+/* Tells the grammar of an event's token. False: nobody gets the token. */
+static bool take_constrained(struct engine *e, struct token_event *event)
+{
+    struct constrained *c = job_of(event->seq)->constrained;
+    struct error why;
+    if (!c || event->token < 0) return true;
+    switch (constrained_take(c, event, &why)) {
+    case CONSTRAINED_GOES_ON:
+        return true;
+    case CONSTRAINED_ENDS:
+        event->finish_reason = FINISH_STOP;
+        scheduler_finish(e->scheduler, event->seq, FINISH_STOP);
+        return true;
+    case CONSTRAINED_FAILED: {
+        struct error *err = request_error(event->seq->request);
+        if (err) *err = why;
+        scheduler_finish(e->scheduler, event->seq, FINISH_ERROR);
+        return false;
+    }
+    case CONSTRAINED_DROPPED:
+        return false;
+    }
+    return false;
+}
+
+/* Has all grammars take the tokens of a step, before masks are made for the next one. *events becomes those that are to
+ * be delivered. */
+static int32_t take_all_constrained(struct engine *e, const struct token_event **events, int32_t num_events)
+{
+    int32_t kept = 0;
+    if (e->num_constrained == 0) return num_events;
+    pthread_mutex_lock(&e->schedule_lock);
+    for (int32_t i = 0; i < num_events; i++) {
+        struct token_event event = (*events)[i];
+        if (take_constrained(e, &event)) e->events[kept++] = event;
+    }
+    pthread_mutex_unlock(&e->schedule_lock);
+    *events = e->events;
+    return kept;
 }
 
 static enum status collect_and_deliver(struct engine *e, struct error *err)
@@ -538,7 +575,9 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
     pthread_mutex_lock(&e->schedule_lock);
     status = check_scheduler(scheduler_collect(e->scheduler, &samples, &events, &num_events, err), err);
     pthread_mutex_unlock(&e->schedule_lock);
+    if (status == STATUS_OK) num_events = take_all_constrained(e, &events, num_events);
     trace_part_end(e->trace, TRACE_COLLECT);
+    if (status == STATUS_OK) status = sample_step(e, err);
     for (int32_t i = 0; i < num_events; i++) take_event(e, &events[i], &samples);
     return status;
 }
@@ -601,6 +640,7 @@ static void finish_job(struct engine *e, struct job *job)
     tell_drafter(e, job);
     trace_request_end(e->trace, &job->trace);
     inbox_remove(&e->inbox, &job->entry);
+    e->num_constrained -= job->constrained != NULL;
     job_free(job);
 }
 
@@ -640,6 +680,7 @@ enum status engine_step(struct engine *e, bool *worked, struct error *err)
     enum status status = STATUS_OK;
     trace_step_begin(e->trace);
     if (has_room(e)) status = schedule_and_submit(e, &result, err);
+    if (status == STATUS_OK) status = sample_step(e, err);
     *worked = result == SCHEDULE_BATCH;
     /* After submitting a step, collect one only if no more may be in flight; if there was none to submit, collect what
      * is in flight. */

@@ -19,10 +19,12 @@
 #include "scheduler/scheduler.h"
 #include "tokenizer/tokenizer.h"
 
+struct constraint;
 struct engine;
 struct loaded_model;
 struct model_residence;
 struct model_weights;
+struct structured_cache;
 
 /* Loads the model and allocates everything that the engine will need. */
 enum status engine_create(const struct engine_options *options, struct engine **out, struct error *err);
@@ -74,14 +76,19 @@ struct engine_request {
     int32_t priority;       /* smaller is earlier, with SCHEDULING_PRIORITY; else it must be 0 */
     bool at_start; /* the answer begins a text, as a chat answer does: the space that the tokenizer puts before a first
                       word is left out of it */
+    struct constraint *constraint; /* what the answers' texts must be (tokenizer/grammar/matcher.h), made with the
+                                      vocabulary of engine_structured; NULL: any text. Kept */
     answer_function *deliver;
     void *user; /* for deliver */
 };
 
 /* Queues a request; *id (may be NULL) gets its number, which is never 0. Refuses what can be known at once: no tokens,
  * a token outside the vocabulary, a prompt that leaves no room for one token in max_model_len, params out of range, a
- * priority that would be ignored. */
+ * priority that would be ignored, a constraint that beams or several nodes cannot have. */
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err);
+/* Makes constraints (tokenizer/grammar/structured.h), and keeps those of late. NULL: there is no tokenizer, or memory
+ * ran out. Those who hold constraints give them back before the engine ends. */
+struct structured_cache *engine_structured(struct engine *e);
 /* Ends a request at the next step: each unfinished answer gets a last piece with FINISH_ABORT. The id of a request that
  * is finished, aborted already or unknown is ignored. O(1), and takes no memory. */
 void engine_abort(struct engine *e, uint64_t id);

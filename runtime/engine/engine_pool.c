@@ -73,8 +73,8 @@ struct engine_pool {
     struct agreement agreement;
     bool failed; /* an engine did not open */
     enum log_level log_level;
-    bool ending;
-    bool leaving; /* engine_leave is to be called */
+    int ending_from; /* engines from this number on are to end; size: none is */
+    bool leaving;    /* engine_leave is to be called */
 };
 
 /* ---- the thread of an engine ---- */
@@ -129,8 +129,8 @@ static bool wait_for_work(struct worker *w)
 {
     struct engine_pool *p = w->pool;
     pthread_mutex_lock(&p->lock);
-    while (!w->busy && !p->ending) pthread_cond_wait(&p->has_work, &p->lock);
-    const bool ending = p->ending;
+    while (!w->busy && w->number < p->ending_from) pthread_cond_wait(&p->has_work, &p->lock);
+    const bool ending = w->number >= p->ending_from;
     pthread_mutex_unlock(&p->lock);
     return !ending;
 }
@@ -378,7 +378,7 @@ enum status engine_pool_create(const struct engine_options *options, struct engi
         free(p);
         return out_of_memory(err);
     }
-    p->size = size;
+    p->size = p->ending_from = size;
     p->seed = options->seed;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->has_work, NULL);
@@ -407,14 +407,22 @@ static void free_pieces(struct piece_list *list)
     }
 }
 
-static void end_threads(struct engine_pool *p)
+/* Ends the engines from number `first` to `end` - 1. */
+static void end_threads(struct engine_pool *p, int first, int end)
 {
     pthread_mutex_lock(&p->lock);
-    p->ending = true;
+    p->ending_from = first;
     pthread_cond_broadcast(&p->has_work);
     pthread_mutex_unlock(&p->lock);
-    for (int i = 0; i < p->size; i++)
+    for (int i = first; i < end; i++)
         if (p->workers[i].has_thread) pthread_join(p->workers[i].thread, NULL);
+}
+
+/* The first engine is the last to end: the constraints of all are made with its vocabulary. */
+static void end_all_threads(struct engine_pool *p)
+{
+    end_threads(p, 1, p->size);
+    end_threads(p, 0, 1);
 }
 
 static void end_pool(struct engine_pool *p, bool leaving)
@@ -422,7 +430,7 @@ static void end_pool(struct engine_pool *p, bool leaving)
     if (!p) return;
     p->leaving = leaving;
     if (p->size > 1)
-        end_threads(p);
+        end_all_threads(p);
     else if (leaving)
         engine_leave(p->workers[0].engine);
     else
@@ -537,6 +545,11 @@ enum status engine_pool_add(struct engine_pool *p, const struct engine_request *
     link_request(p, r);
     wake(r->worker);
     return STATUS_OK;
+}
+
+struct structured_cache *engine_pool_structured(struct engine_pool *p)
+{
+    return engine_structured(p->workers[0].engine);
 }
 
 void engine_pool_abort(struct engine_pool *p, uint64_t id)
