@@ -190,6 +190,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
     if (options->pipeline_parallel_size > 1) e->max_in_flight = options->pipeline_parallel_size;
     e->info = loaded_model_info(options, e->loaded);
     e->info.drafter = e->drafter ? e->drafter->name : NULL;
+    e->info.grammars = e->loaded->tokenizer ? e->grammars : NULL;
     e->info.start_seconds = clock_seconds() - start;
     warn_of_interval(e);
     say_ready(e);

@@ -21,6 +21,7 @@
 
 struct constraint;
 struct engine;
+struct grammars;
 struct loaded_model;
 struct model_residence;
 struct model_weights;
@@ -126,6 +127,7 @@ struct engine_info {
      * a round number; without a tokenizer all of the model's. An id below the tokenizer's size that is no token can be
      * sampled. */
     int32_t num_ids;
+    struct grammars *grammars; /* of answers that have a form; NULL: there is no tokenizer */
     struct sampling_params default_sampling; /* sampling_params_default() with the values of generation_config.json over
                                                 it, as vLLM does; without lists, so that it may be assigned */
     const struct model_config *draft_config; /* of a draft model or a head; NULL: there is none */
