@@ -229,10 +229,15 @@ void engine_leave(struct engine *e)
 
 /* ---- what any thread may call ---- */
 
+enum status engine_check(const struct engine *e, const struct engine_request *request, struct error *err)
+{
+    return request_check(&e->options, e->loaded, request, err);
+}
+
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err)
 {
     struct job *job = NULL;
-    enum status status = request_check(&e->options, e->loaded, request, err);
+    enum status status = engine_check(e, request, err);
     if (status == STATUS_OK) status = job_create(e->loaded, e->text_buffer, request, &job, err);
     if (status == STATUS_OK) job->added = trace_now(e->trace);
     if (status == STATUS_OK) status = inbox_put(&e->inbox, &job->entry, id, err);

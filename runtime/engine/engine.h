@@ -87,6 +87,8 @@ struct engine_request {
  * a token outside the vocabulary, a prompt that leaves no room for one token in max_model_len, params out of range, a
  * priority that would be ignored, a constraint that beams or several nodes cannot have. */
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err);
+/* What engine_add refuses of a request, before it is added. */
+enum status engine_check(const struct engine *e, const struct engine_request *request, struct error *err);
 /* Makes constraints (tokenizer/grammar/structured.h), and keeps those of late. NULL: there is no tokenizer, or memory
  * ran out. Those who hold constraints give them back before the engine ends. */
 struct structured_cache *engine_structured(struct engine *e);

@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <string.h>
 
-static const char SERVER[] = "quire has no server yet: quire generate answers files of prompts, quire chat a person";
 static const char ONE_DEVICE[] = "a model lies whole on one device, which --device names";
 static const char LOOKUP[] = "it is a field of the JSON of --speculative-config: prompt_lookup_min, prompt_lookup_max";
 static const char ADAPTIVE[] = "how many drafts a step has follows from what is accepted, so leave it out";
@@ -14,8 +13,10 @@ static const char MEDIA[] = "quire computes text alone, so leave it out";
 
 const struct foreign_flag foreign_flags[] = {
     /* vLLM */
-    {"host|port|api-key|uvicorn-log-level", NULL, SERVER},
-    {"disable-log-requests|enable-log-requests|disable-log-stats", NULL, "requests are not logged, so leave it out"},
+    {"uvicorn-log-level|disable-log-requests|disable-log-stats|disable-uvicorn-access-log", NULL,
+     "quire serve logs requests with --enable-log-requests, so leave it out"},
+    {"timeout-keep-alive", "idle-timeout", NULL},
+    {"api-server-count", NULL, "one process answers all, so leave it out"},
     {"tokenizer|tokenizer-mode|tokenizer-revision", NULL,
      "the tokenizer is that of the model's folder, so leave it out"},
     {"download-dir", NULL, "quire downloads nothing: HF_HUB_CACHE names the cache that hf download fills"},

@@ -308,5 +308,6 @@ bool literal_whole(const char *text, size_t length, struct text *out)
     while (at < length && is_blank(text[at])) at++;
     if (result == LITERAL_END && at == length && !l.failed) return true;
     out->length = before;
+    if (out->data) out->data[before] = '\0';
     return false;
 }

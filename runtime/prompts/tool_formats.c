@@ -1,5 +1,5 @@
-/* The table of forms: which marks each has, and which templates are made for it. Rows stand in the order in which a
- * template's source is looked at, so that a form stands before those whose signs its templates have, too. */
+/* The table of forms of calls: which marks each has, and which templates are made for it. Rows stand in the order in
+ * which a template's source is looked at, so that a form stands before those whose signs its templates have, too. */
 #include "runtime/prompts/answer_formats.h"
 
 #include <string.h>
@@ -9,12 +9,13 @@
 #define CALL_BEGIN "<｜tool▁call▁begin｜>"
 #define CALL_END "<｜tool▁call▁end｜>"
 
-static const struct tool_form TOOL_FORMS[] = {
+static const struct tool_form FORMS[] = {
     {.format = {"openai", "gpt-oss", .needs_special = true},
      .syntax = SYNTAX_HARMONY,
      .signs = {"<|channel|>", "functions"}},
     {.format = {"deepseek_v32", "DeepSeek V3.2 and V4", .needs_special = true},
      .syntax = SYNTAX_XML,
+     .writes_lines = true,
      .begins = {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"},
      .ends = {"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"},
      .guesses = true,
@@ -28,6 +29,7 @@ static const struct tool_form TOOL_FORMS[] = {
      .signs = {"<｜DSML｜"}},
     {.format = {"deepseek_v3", "DeepSeek V3 and R1", .needs_special = true},
      .syntax = SYNTAX_NAMED,
+     .writes_lines = true,
      .begins = {SECTION_BEGIN},
      .ends = {SECTION_END},
      .marks = {.call = CALL_BEGIN "function<｜tool▁sep｜>", .name_end = {"```json"}, .call_end = "```" CALL_END},
@@ -49,6 +51,7 @@ static const struct tool_form TOOL_FORMS[] = {
      .signs = {"<|tool_calls_section_begin|>"}},
     {.format = {"minimax_m2", "MiniMax M2", .needs_special = true},
      .syntax = SYNTAX_XML,
+     .writes_lines = true,
      .begins = {"<minimax:tool_call>"},
      .ends = {"</minimax:tool_call>"},
      .trims = true,
@@ -61,6 +64,7 @@ static const struct tool_form TOOL_FORMS[] = {
      .signs = {"minimax:tool_call"}},
     {.format = {"seed_oss", "Seed-OSS", .needs_special = true},
      .syntax = SYNTAX_XML,
+     .writes_lines = true,
      .begins = {"<seed:tool_call>"},
      .ends = {"</seed:tool_call>"},
      .trims = true,
@@ -85,6 +89,7 @@ static const struct tool_form TOOL_FORMS[] = {
      .signs = {"<steptml:invoke"}},
     {.format = {"glm45", "GLM-4.5 and later", .needs_special = true},
      .syntax = SYNTAX_XML,
+     .writes_lines = true,
      .begins = {"<tool_call>"},
      .guesses = true,
      .marks = {.call = "<tool_call>",
@@ -96,6 +101,8 @@ static const struct tool_form TOOL_FORMS[] = {
      .signs = {"<arg_key>"}},
     {.format = {"qwen3_coder", "Qwen3-Coder and Qwen3.5"},
      .syntax = SYNTAX_XML,
+     .writes_value_lines = true,
+     .writes_lines = true,
      .begins = {"<tool_call>", "<function="},
      .ends = {"</tool_call>"},
      .trims = true,
@@ -122,29 +129,37 @@ static const struct tool_form TOOL_FORMS[] = {
      .syntax = SYNTAX_JSON,
      .begins = {"[TOOL_CALLS]"},
      .may_be_named = true,
-     .marks = {.name_end = {"[CALL_ID]", "[ARGS]", "{"}},
+     .marks = {.name_end = {"[ARGS]", "[CALL_ID]", "{"}},
      .signs = {"[TOOL_CALLS]"}},
     {.format = {"longcat", "LongCat-Flash"},
      .syntax = SYNTAX_JSON,
+     .writes_lines = true,
      .begins = {"<longcat_tool_call>"},
      .ends = {"</longcat_tool_call>"},
      .signs = {"<longcat_tool_call>"}},
     {.format = {"phi4_mini_json", "Phi-4 mini"},
      .syntax = SYNTAX_JSON,
+     .writes_list = true,
      .begins = {"functools"},
      .signs = {"functools"}},
     {.format = {"internlm", "InternLM 2.5", .needs_special = true},
      .syntax = SYNTAX_JSON,
+     .arguments_key = "parameters",
+     .writes_lines = true,
      .begins = {"<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"},
      .ends = {"<|action_end|>"},
      .signs = {"<|action_start|>"}},
     {.format = {"cohere_command3", "Command R7B and Command A", .needs_special = true},
      .syntax = SYNTAX_JSON,
+     .name_key = "tool_name",
+     .arguments_key = "parameters",
+     .writes_list = true,
      .begins = {"<|START_ACTION|>"},
      .ends = {"<|END_ACTION|>"},
      .signs = {"<|START_ACTION|>"}},
     {.format = {"apertus", "Apertus", .needs_special = true},
      .syntax = SYNTAX_JSON,
+     .writes_list = true,
      .begins = {"<|tools_prefix|>"},
      .ends = {"<|tools_suffix|>"},
      .name_is_key = true,
@@ -156,6 +171,7 @@ static const struct tool_form TOOL_FORMS[] = {
      .signs = {"<|tool_list_start|>"}},
     {.format = {"olmo3", "Olmo 3"},
      .syntax = SYNTAX_LITERAL,
+     .writes_lines = true,
      .begins = {"<function_calls>"},
      .ends = {"</function_calls>"},
      .signs = {"<function_calls>"}},
@@ -167,11 +183,13 @@ static const struct tool_form TOOL_FORMS[] = {
      .signs = {"<|python_start|>"}},
     {.format = {"hunyuan_a13b", "Hunyuan A13B"},
      .syntax = SYNTAX_JSON,
+     .writes_list = true,
      .begins = {"<tool_calls>"},
      .ends = {"</tool_calls>"},
      .signs = {"<tool_calls>", "<answer>"}},
     {.format = {"jamba", "Jamba 1.5 and later", .needs_special = true},
      .syntax = SYNTAX_JSON,
+     .writes_list = true,
      .begins = {"<tool_calls>"},
      .ends = {"</tool_calls>"},
      .signs = {"<tool_calls>"}},
@@ -181,18 +199,20 @@ static const struct tool_form TOOL_FORMS[] = {
      .signs = {"<function_call>"}},
     {.format = {"granite", "Granite 3", .needs_special = true},
      .syntax = SYNTAX_JSON,
+     .writes_list = true,
      .begins = {"<|tool_call|>", "<tool_call>"},
-     .ends = {"</tool_call>"},
      .bare = "[",
      .signs = {"<|tool_call|>"}},
     {.format = {"llama3_json", "Llama 3.1 and 3.2", .needs_special = true},
      .syntax = SYNTAX_JSON,
+     .arguments_key = "parameters",
      .begins = {"<|python_tag|>"},
      .bare = "{",
      .separator = ";",
      .signs = {"Environment: ipython"}},
     {.format = {"hermes", "Hermes, Qwen2.5, Qwen3 and others"},
      .syntax = SYNTAX_JSON,
+     .writes_lines = true,
      .begins = {"<tool_call>"},
      .ends = {"</tool_call>"},
      .signs = {"<tool_call>"}},
@@ -200,166 +220,50 @@ static const struct tool_form TOOL_FORMS[] = {
     {.format = {"pythonic", "Llama 3.2 and ToolACE, as Python's calls"}, .syntax = SYNTAX_LITERAL, .bare = "["},
     {.format = {"xlam", "xLAM"},
      .syntax = SYNTAX_JSON,
+     .writes_list = true,
      .begins = {"<tool_call>", "[TOOL_CALLS]", "```json"},
      .ends = {"</tool_call>", "```"},
      .bare = "["},
 };
 
-static const struct reasoning_form REASONING_FORMS[] = {
-    {.format = {"openai_gptoss", "gpt-oss", .needs_special = true},
-     .begins = {"<|channel|>analysis<|message|>"},
-     .is_harmony = true,
-     .signs = {"<|channel|>analysis"}},
-    {.format = {"mistral", "Magistral and later", .needs_special = true},
-     .begins = {"[THINK]"},
-     .ends = {"[/THINK]"},
-     .signs = {"[THINK]"}},
-    {.format = {"seed_oss", "Seed-OSS"},
-     .begins = {"<seed:think>"},
-     .ends = {"</seed:think>"},
-     .signs = {"<seed:think>"}},
-    {.format = {"gemma4", "Gemma 4", .needs_special = true},
-     .begins = {"<|channel>"},
-     .ends = {"<channel|>"},
-     .label = "thought\n",
-     .signs = {"<|channel>"}},
-    {.format = {"cohere_command3", "Command A Reasoning", .needs_special = true},
-     .begins = {"<|START_THINKING|>"},
-     .ends = {"<|END_THINKING|>"},
-     .answer_begin = "<|START_RESPONSE|>",
-     .answer_end = "<|END_RESPONSE|>",
-     .signs = {"<|START_THINKING|>"}},
-    {.format = {"apertus", "Apertus", .needs_special = true},
-     .begins = {"<|inner_prefix|>"},
-     .ends = {"<|inner_suffix|>"},
-     .signs = {"<|inner_prefix|>"}},
-    {.format = {"granite", "Granite 3.2 and 3.3"},
-     .begins = {"Here is my thought process:", "Here's my thought process:"},
-     .ends = {"Here is my response:", "Here's my response:"},
-     .signs = {"Here is my thought process:"}},
-    {.format = {"hunyuan_a13b", "Hunyuan A13B"},
-     .begins = {"<think>"},
-     .ends = {"</think>"},
-     .answer_begin = "<answer>",
-     .answer_end = "</answer>",
-     .signs = {"</think>", "<answer>"}},
-    {.format = {"ernie45", "ERNIE 4.5"},
-     .begins = {"<think>"},
-     .ends = {"</think>"},
-     .answer_begin = "<response>",
-     .answer_end = "</response>",
-     .signs = {"</think>", "<response>"}},
-    {.format = {"kimi_k2", "Kimi K2 Thinking", .needs_special = true},
-     .begins = {"<think>"},
-     .ends = {"</think>"},
-     .ends_at_tools = true,
-     .signs = {"</think>", "<|tool_calls_section_begin|>"}},
-    {.format = {"deepseek_r1", "all that write <think>: DeepSeek, Qwen, GLM, MiniMax, Olmo, Step and others"},
-     .begins = {"<think>"},
-     .ends = {"</think>"},
-     .signs = {"</think>"}},
-};
+enum { NUM_FORMS = sizeof FORMS / sizeof *FORMS };
 
-enum {
-    NUM_TOOL_FORMS = sizeof TOOL_FORMS / sizeof *TOOL_FORMS,
-    NUM_REASONING_FORMS = sizeof REASONING_FORMS / sizeof *REASONING_FORMS
-};
+/* Other names of vLLM for forms of the table. */
+static const struct answer_alias ALIASES[] = {
+    {"deepseek_v4", "deepseek_v32"}, {"ernie45", "hermes"},          {"glm47", "glm45"},
+    {"granite4", "hermes"},          {"llama4_json", "llama3_json"}, {"mimo", "qwen3_coder"},
+    {"qwen3_xml", "qwen3_coder"},    {"step3p5", "qwen3_coder"},     {NULL, NULL}};
 
-/* Other names of vLLM for forms of the tables. */
-static const struct alias {
-    const char *alias, *name;
-} TOOL_ALIASES[] = {{"deepseek_v4", "deepseek_v32"}, {"ernie45", "hermes"},          {"glm47", "glm45"},
-                    {"granite4", "hermes"},          {"llama4_json", "llama3_json"}, {"mimo", "qwen3_coder"},
-                    {"qwen3_xml", "qwen3_coder"},    {"step3p5", "qwen3_coder"},     {NULL, NULL}},
-  REASONING_ALIASES[] = {{"deepseek_v3", "deepseek_r1"},
-                         {"deepseek_v4", "deepseek_r1"},
-                         {"glm45", "deepseek_r1"},
-                         {"glm47", "deepseek_r1"},
-                         {"holo2", "deepseek_r1"},
-                         {"mimo", "deepseek_r1"},
-                         {"minimax_m2", "deepseek_r1"},
-                         {"nemotron_v3", "deepseek_r1"},
-                         {"olmo3", "deepseek_r1"},
-                         {"qwen3", "deepseek_r1"},
-                         {"step3", "deepseek_r1"},
-                         {"step3p5", "deepseek_r1"},
-                         {NULL, NULL}};
-
-/* ---- by name ---- */
-
-static const char *name_of(const struct alias *aliases, const char *name)
+const char *answer_alias_resolve(const struct answer_alias *aliases, const char *name)
 {
     for (; aliases->alias; aliases++)
         if (strcmp(aliases->alias, name) == 0) return aliases->name;
     return name;
 }
 
-const struct answer_format *tool_format_at(int i)
-{
-    return i >= 0 && i < NUM_TOOL_FORMS ? &TOOL_FORMS[i].format : NULL;
-}
-
-const struct answer_format *reasoning_format_at(int i)
-{
-    return i >= 0 && i < NUM_REASONING_FORMS ? &REASONING_FORMS[i].format : NULL;
-}
-
-const struct answer_format *tool_format_find(const char *name)
-{
-    const struct answer_format *format = NULL;
-    name = name_of(TOOL_ALIASES, name);
-    for (int i = 0; (format = tool_format_at(i)) && strcmp(format->name, name) != 0; i++) continue;
-    return format;
-}
-
-const struct answer_format *reasoning_format_find(const char *name)
-{
-    const struct answer_format *format = NULL;
-    name = name_of(REASONING_ALIASES, name);
-    for (int i = 0; (format = reasoning_format_at(i)) && strcmp(format->name, name) != 0; i++) continue;
-    return format;
-}
-
-/* ---- by what is in a template or a prompt ---- */
-
-static bool has_signs(const char *source, const char *const *signs)
+bool answer_signs_are_in(const char *const *signs, const char *source)
 {
     for (int i = 0; i < FORM_MAX_MARKS && signs[i]; i++)
         if (!strstr(source, signs[i])) return false;
     return signs[0] != NULL;
 }
 
+const struct answer_format *tool_format_at(int i)
+{
+    return i >= 0 && i < NUM_FORMS ? &FORMS[i].format : NULL;
+}
+
+const struct answer_format *tool_format_find(const char *name)
+{
+    const struct answer_format *format = NULL;
+    name = answer_alias_resolve(ALIASES, name);
+    for (int i = 0; (format = tool_format_at(i)) && strcmp(format->name, name) != 0; i++) continue;
+    return format;
+}
+
 const struct answer_format *tool_format_of_template(const char *source)
 {
-    for (int i = 0; i < NUM_TOOL_FORMS; i++)
-        if (has_signs(source, TOOL_FORMS[i].signs)) return &TOOL_FORMS[i].format;
+    for (int i = 0; i < NUM_FORMS; i++)
+        if (answer_signs_are_in(FORMS[i].signs, source)) return &FORMS[i].format;
     return NULL;
-}
-
-const struct answer_format *reasoning_format_of_template(const char *source)
-{
-    for (int i = 0; i < NUM_REASONING_FORMS; i++)
-        if (has_signs(source, REASONING_FORMS[i].signs)) return &REASONING_FORMS[i].format;
-    return NULL;
-}
-
-/* How much of text[length] is left without blanks at its end, and without `mark` before them. */
-static bool cut_mark(const char *text, size_t *length, const char *mark)
-{
-    size_t end = *length, size = strlen(mark);
-    while (end > 0 && strchr(" \t\r\n", text[end - 1]) && text[end - 1]) end--;
-    while (size > 0 && mark[size - 1] == '\n') size--;
-    if (end < size || memcmp(text + end - size, mark, size) != 0) return false;
-    *length = end - size;
-    return true;
-}
-
-bool reasoning_is_open(const struct answer_format *reasoning, const char *prompt_end, size_t length)
-{
-    const struct reasoning_form *form = (const struct reasoning_form *)reasoning;
-    if (!form) return false;
-    if (form->label) cut_mark(prompt_end, &length, form->label);
-    for (int i = 0; i < FORM_MAX_MARKS && form->begins[i]; i++)
-        if (cut_mark(prompt_end, &length, form->begins[i])) return true;
-    return false;
 }
