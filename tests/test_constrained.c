@@ -124,19 +124,25 @@ struct fixture {
     struct constraint *constraints[NUM_KINDS]; /* FREE: NULL */
 };
 
-static struct constraint *make_constraint(const struct vocabulary *v, enum kind kind)
+/* Frees the builder. */
+static struct constraint *constraint_of(struct grammar_builder *b, grammar_node node, const struct vocabulary *v)
 {
-    struct grammar_builder *b = grammar_builder_create();
     const int32_t rule = grammar_rule(b, "root");
     struct grammar *grammar;
     struct constraint *constraint;
     struct error err;
-    grammar_define(b, rule, node_of(b, kind));
+    grammar_define(b, rule, node);
     must(grammar_build(b, rule, &grammar, &err), &err);
     grammar_builder_free(b);
     must(constraint_create(grammar, v, &constraint, &err), &err);
     grammar_free(grammar);
     return constraint;
+}
+
+static struct constraint *make_constraint(const struct vocabulary *v, enum kind kind)
+{
+    struct grammar_builder *b = grammar_builder_create();
+    return constraint_of(b, node_of(b, kind), v);
 }
 
 static struct engine_options toy_options(const char *folder, const struct run_variant *v, char *path, size_t size)
@@ -600,6 +606,81 @@ static void min_tokens_and_a_grammar(void **state)
     temp_folder_remove(&f.folder);
 }
 
+/* A vocabulary in which no token but special ones has a "q". */
+static struct vocabulary *vocabulary_without_q(const struct engine_info *info, int32_t num_stop_ids)
+{
+    const int32_t eos = tokenizer_eos_id(info->tokenizer);
+    struct token_table table = *tokenizer_tokens(info->tokenizer);
+    struct token *tokens = malloc((size_t)table.count * sizeof *tokens);
+    struct vocabulary *vocabulary;
+    struct error err;
+    assert_non_null(tokens);
+    for (int32_t id = 0; id < table.count; id++) {
+        tokens[id] = table.tokens[id];
+        if (memchr(table.bytes.data + tokens[id].offset, 'q', tokens[id].length)) tokens[id].flags |= TOKEN_SPECIAL;
+    }
+    table.tokens = tokens;
+    must(vocabulary_create(&table, info->num_ids, &eos, num_stop_ids, &vocabulary, &err), &err);
+    free(tokens);
+    return vocabulary;
+}
+
+/* "aq", and "a" if it is optional. */
+static struct constraint *need_q(const struct vocabulary *v, bool optional)
+{
+    struct grammar_builder *b = grammar_builder_create();
+    const grammar_node parts[] = {bytes(b, "aq"), optional ? bytes(b, "a") : grammar_never(b)};
+    return constraint_of(b, grammar_choice(b, parts, 2), v);
+}
+
+struct dead_end {
+    int32_t num_stop_ids, min_tokens;
+    bool optional;
+    enum finish_reason finish;
+    const char *error;
+};
+
+/* After "a" the vocabulary has nothing but, where it has that, the end of the sequence. */
+static void check_dead_end(struct fixture *f, const struct dead_end *d)
+{
+    struct vocabulary *vocabulary = vocabulary_without_q(engine_info(f->engine), d->num_stop_ids);
+    struct constraint *kept = f->constraints[DIGITS];
+    struct sampling_params params = sampled(1, 10);
+    struct run_answer a;
+    params.min_tokens = d->min_tokens;
+    f->constraints[DIGITS] = need_q(vocabulary, d->optional);
+    ask(f, DIGITS, &params, &a);
+    assert_int_equal(a.finish, d->finish);
+    assert_int_equal(a.text.length, 1);
+    if (d->error ? !strstr(a.error, d->error) : a.error[0] != 0) fail_msg("\"%s\"", a.error);
+    run_answer_free(&a);
+    constraint_free(f->constraints[DIGITS]);
+    f->constraints[DIGITS] = kept;
+    vocabulary_free(vocabulary);
+}
+
+static void an_answer_that_cannot_go_on_ends(void **state)
+{
+    static const struct dead_end cases[] = {
+        {1, 0, false, FINISH_ERROR, "no token of the vocabulary goes on with the answer as its grammar wants"},
+        {0, 0, true, FINISH_STOP, NULL},
+        {1, 0, true, FINISH_STOP, NULL},
+        {1, 5, true, FINISH_ERROR, "min_tokens is 5, but the grammar lets the answer end only, after 1"},
+    };
+    char path[512];
+    struct fixture f;
+    (void)state;
+    run_need_device();
+    set_up(&f);
+    for (int async = 0; async < 2; async++) {
+        const struct engine_options o = toy_options(f.folder.path, &variants[async], path, sizeof path);
+        open_fixture(&f, &o);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_dead_end(&f, &cases[i]);
+        close_fixture(&f);
+    }
+    temp_folder_remove(&f.folder);
+}
+
 static void what_cannot_follow_a_grammar_is_refused(void **state)
 {
     char path[512];
@@ -708,11 +789,17 @@ static void aborts_and_destruction(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_fit_whatever_the_path),   cmocka_unit_test(free_answers_stay_what_they_are),
-        cmocka_unit_test(ranks_and_stages_answer_alike),   cmocka_unit_test(an_answer_ends_with_its_text),
-        cmocka_unit_test(drafts_change_no_answer),         cmocka_unit_test(the_only_text_is_drafted),
-        cmocka_unit_test(a_draft_model_leaves_them_alone), cmocka_unit_test(engines_of_a_pool_share_constraints),
-        cmocka_unit_test(min_tokens_and_a_grammar),        cmocka_unit_test(what_cannot_follow_a_grammar_is_refused),
+        cmocka_unit_test(answers_fit_whatever_the_path),
+        cmocka_unit_test(free_answers_stay_what_they_are),
+        cmocka_unit_test(ranks_and_stages_answer_alike),
+        cmocka_unit_test(an_answer_ends_with_its_text),
+        cmocka_unit_test(drafts_change_no_answer),
+        cmocka_unit_test(the_only_text_is_drafted),
+        cmocka_unit_test(a_draft_model_leaves_them_alone),
+        cmocka_unit_test(engines_of_a_pool_share_constraints),
+        cmocka_unit_test(min_tokens_and_a_grammar),
+        cmocka_unit_test(an_answer_that_cannot_go_on_ends),
+        cmocka_unit_test(what_cannot_follow_a_grammar_is_refused),
         cmocka_unit_test(aborts_and_destruction),
     };
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);

@@ -1,46 +1,18 @@
 #include "runtime/engine/engine.h"
 
-#include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/plural.h"
 #include "base/processors.h"
 #include "runtime/engine/draft_grammar.h"
-#include "runtime/engine/grammars.h"
-#include "runtime/engine/job.h"
+#include "runtime/engine/engine_state.h"
 #include "runtime/engine/loaded_draft.h"
 #include "runtime/engine/loaded_nodes.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
-#include "runtime/engine/speculation.h"
-#include "runtime/engine/step_masks.h"
 
 enum { MASK_THREADS = 8 }; /* at most, for the masks of a step */
-
-struct engine {
-    struct engine_options options;
-    struct loaded_model *loaded;
-    struct engine_info info;
-    struct scheduler *scheduler;
-    pthread_mutex_t schedule_lock; /* the scheduler is used under it, so that other threads can ask for statistics */
-    struct batch batch;
-    struct schedule schedule; /* of the batch */
-    struct grammars *grammars;
-    struct step_masks *masks;
-    struct token_event *events; /* [batch_max_entries] those of a step that are delivered, where some are constrained */
-    int32_t num_constrained;    /* jobs that the scheduler has and whose answers have a grammar */
-    bool is_unsampled;          /* the newest step draws once the steps before it are collected */
-    struct drafter *drafter;    /* the engine's own or options.drafter; NULL: nothing drafts */
-    struct speculation *speculation; /* NULL: nothing drafts */
-    int max_in_flight;               /* steps that are submitted before one is collected */
-    struct inbox inbox;              /* has all jobs that are not finished */
-    char *text_buffer;               /* of the answers' texts; NULL without a tokenizer */
-    struct trace *trace;             /* NULL: none */
-    bool damage_said;                /* a warning has said that logits are NaN */
-};
 
 /* ---- start and end ---- */
 
@@ -295,35 +267,6 @@ static void read_inbox(struct engine *e)
         scheduler_abort(e->scheduler, ((struct job *)entry->job)->request);
 }
 
-static void fill_sampling_state(const struct engine *e, const struct sequence *seq, struct sampling_state *state)
-{
-    const struct request *request = seq->request;
-    const struct sampling_params *p = &request->params;
-    const struct late_answers *late = ((struct job *)request->user)->late;
-    *state = (struct sampling_state){
-        .temperature = request->beams ? 0 : (float)p->temperature,
-        .top_p = (float)p->top_p,
-        .min_p = (float)p->min_p,
-        .top_k = p->top_k,
-        .repetition_penalty = (float)p->repetition_penalty,
-        .presence_penalty = (float)p->presence_penalty,
-        .frequency_penalty = (float)p->frequency_penalty,
-        .seed = p->has_seed ? p->seed : engine_request_seed(e->options.seed, request->id),
-        .sequence_index = (uint32_t)seq->index,
-        .min_tokens = request->beams ? 0 : p->min_tokens,
-        .num_logprobs = late ? late_answers_num_logprobs(late) : p->logprobs,
-        .prompt_len = seq->prompt_len,
-        .num_bias = p->num_logit_bias,
-    };
-    for (int32_t i = 0; i < p->num_logit_bias; i++) {
-        state->bias_ids[i] = p->logit_bias[i].token;
-        state->bias_values[i] = p->logit_bias[i].value;
-    }
-    for (int32_t i = 0; i < p->num_stop_token_ids; i++) state->stop_ids[state->num_stop_ids++] = p->stop_token_ids[i];
-    for (int32_t i = 0; i < request->num_eos && !p->ignore_eos; i++)
-        state->stop_ids[state->num_stop_ids++] = request->eos_token_ids[i];
-}
-
 /* The scheduler fails only if its own state is inconsistent. That is a bug, which the user is asked to report. */
 static enum status check_scheduler(enum status status, struct error *err)
 {
@@ -390,7 +333,7 @@ static enum status schedule_and_submit(struct engine *e, enum schedule_result *r
         const struct sequence *seq = schedule->admitted[i];
         trace_request_started(e->trace, &((struct job *)seq->request->user)->trace);
         struct sampling_state state;
-        fill_sampling_state(e, seq, &state);
+        job_sampling_state(seq, e->options.seed, &state);
         model_set_sampling_state(e->loaded->model, seq->state_index, &state, seq->tokens, seq->num_tokens);
     }
     const enum status submitted = submit_step(e, schedule, err);
@@ -400,130 +343,6 @@ static enum status schedule_and_submit(struct engine *e, enum schedule_result *r
     scheduler_cancel(e->scheduler);
     pthread_mutex_unlock(&e->schedule_lock);
     return STATUS_OK;
-}
-
-static void finish_answer(const struct engine *e, struct job *job, struct answer *answer, struct answer_piece *piece)
-{
-    trace_answer_end(e->trace, &job->trace, piece->index, piece->finish_reason, piece->output_tokens);
-    answer->done = true;
-    job->num_done++;
-    piece->request_finished = job->num_done == job->num_answers;
-}
-
-static struct answer_piece new_piece(const struct job *job, int32_t index, int32_t output_tokens, int32_t stop_token)
-{
-    return (struct answer_piece){
-        .request = job->entry.id,
-        .index = index,
-        .text = "",
-        .stop_token = stop_token,
-        .prompt_tokens = job->request->sequences[0].prompt_len,
-        .cached_tokens = job->request->sequences[0].num_cached,
-        .output_tokens = output_tokens,
-    };
-}
-
-static void set_logprobs(const struct job *job, const struct sample_output *samples, int32_t sample,
-                         struct answer_piece *piece)
-{
-    const int32_t wanted = job->request->params.logprobs;
-    if (wanted < 0) return;
-    piece->logprob = &samples->logprobs[sample];
-    piece->rank = &samples->ranks[sample];
-    piece->top_ids = &samples->top_ids[(int64_t)sample * samples->top_stride];
-    piece->top_logprobs = &samples->top_logprobs[(int64_t)sample * samples->top_stride];
-    piece->num_top = wanted;
-}
-
-/* The prompt's come once, with the request's first token. */
-static void set_prompt_logprobs(const struct job *job, struct answer_piece *piece)
-{
-    if (!job->request->prompt_logprobs || piece->index != 0 || piece->output_tokens != 1) return;
-    piece->prompt_logprobs = job->request->prompt_logprobs;
-    piece->prompt_ids = job->request->sequences[0].tokens;
-}
-
-/* Whether a sample had no token because min_tokens forbids the only ones that its grammar allows: those that end it. */
-static bool is_forbidden_end(const struct token_event *event)
-{
-    const struct constrained *c = job_of(event->seq)->constrained;
-    return c && event->seq->request->params.min_tokens > event->num_outputs &&
-           matcher_may_end(c->answers[event->seq->index].matcher);
-}
-
-/* A sample had no token: a logit was NaN, or the largest was infinite. */
-static void explain_damage(struct engine *e, const struct token_event *event)
-{
-    struct error *err = request_error(event->seq->request);
-    if (is_forbidden_end(event)) {
-        error_set(err, STATUS_INVALID,
-                  "min_tokens is %d, but the grammar lets the answer end only, after %d; lower min_tokens",
-                  event->seq->request->params.min_tokens, event->num_outputs);
-        return;
-    }
-    const bool narrow = e->loaded->profile.dtype == DTYPE_FLOAT16;
-    error_set(err, STATUS_INVALID,
-              "the model computed NaN or infinity where probabilities were expected: the weights in %s are damaged%s",
-              e->options.model, narrow ? ", or too large for float16" : "");
-    if (narrow) error_advise(err, ADVICE_SET, "dtype", "bfloat16");
-    if (narrow) error_advise(err, ADVICE_SET, "dtype", "float32");
-    if (!e->damage_said) log_warn(e->options.log, err);
-    e->damage_said = true;
-}
-
-/* Delivers a piece of one token: sets its text, and whether it ends the answer, at a stop string or for `reason`. */
-static void deliver_token(struct engine *e, struct job *job, struct answer_piece *piece, enum finish_reason reason)
-{
-    struct answer *answer = &job->answers[piece->index];
-    piece->finish_reason = reason;
-    set_prompt_logprobs(job, piece);
-    if (e->loaded->tokenizer) {
-        const bool may_stop = piece->output_tokens >= job->request->params.min_tokens;
-        piece->text =
-            answer_text_add(&answer->text, piece->token_ids[0], may_stop, reason != FINISH_NONE, &piece->text_length);
-        if (answer->text.stop >= 0) {
-            piece->stop_reason = job->request->params.stop[answer->text.stop];
-            piece->stop_token = -1;
-            piece->finish_reason = FINISH_STOP;
-        }
-    }
-    if (piece->finish_reason != FINISH_NONE) finish_answer(e, job, answer, piece);
-    job->deliver(job->user, piece);
-}
-
-static void deliver_sample(struct engine *e, struct job *job, const struct token_event *event,
-                           const struct sample_output *samples)
-{
-    struct sequence *seq = event->seq;
-    struct answer *answer = &job->answers[seq->index];
-    if (answer->done) return; /* by a stop string before this token of the run */
-    answer->num_tokens = event->num_outputs;
-    struct answer_piece piece =
-        new_piece(job, seq->index, event->num_outputs, event->finish_reason == FINISH_NONE ? -1 : seq->stop_token);
-    piece.token_ids = &event->token;
-    piece.num_tokens = 1;
-    set_logprobs(job, samples, event->sample, &piece);
-    deliver_token(e, job, &piece, event->finish_reason);
-    if (!piece.stop_reason) return;
-    pthread_mutex_lock(&e->schedule_lock);
-    scheduler_finish(e->scheduler, seq, FINISH_STOP);
-    pthread_mutex_unlock(&e->schedule_lock);
-}
-
-static void take_event(struct engine *e, const struct token_event *event, const struct sample_output *samples)
-{
-    struct job *job = event->seq->request->user;
-    if (event->token < 0)
-        explain_damage(e, event);
-    else
-        trace_request_token(e->trace, &job->trace);
-    if (job->late) {
-        pthread_mutex_lock(&e->schedule_lock);
-        late_answers_take(job->late, e->scheduler, event, samples);
-        pthread_mutex_unlock(&e->schedule_lock);
-    } else if (event->token >= 0) { /* else finish_job delivers the last piece */
-        deliver_sample(e, job, event, samples);
-    }
 }
 
 /* Tells the grammar of an event's token. False: nobody gets the token. */
@@ -584,83 +403,8 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
     if (status == STATUS_OK) num_events = take_all_constrained(e, &events, num_events);
     trace_part_end(e->trace, TRACE_COLLECT);
     if (status == STATUS_OK) status = sample_step(e, err);
-    for (int32_t i = 0; i < num_events; i++) take_event(e, &events[i], &samples);
+    for (int32_t i = 0; i < num_events; i++) engine_deliver(e, &events[i], &samples);
     return status;
-}
-
-static void deliver_late(struct engine *e, struct job *job, int32_t index)
-{
-    const struct late_answer a = late_answers_get(job->late, index);
-    const int32_t num_top = job->request->params.logprobs;
-    for (int32_t i = 0; i < a.num_tokens; i++) {
-        const bool last = i == a.num_tokens - 1;
-        struct answer_piece piece = new_piece(job, index, i + 1, last ? a.stop_token : -1);
-        piece.token_ids = &a.tokens[i];
-        piece.num_tokens = 1;
-        if (last) piece.score = &a.score;
-        if (a.logprobs) {
-            piece.logprob = &a.logprobs[i];
-            piece.rank = &a.ranks[i];
-            piece.top_ids = &a.top_ids[(int64_t)i * num_top];
-            piece.top_logprobs = &a.top_logprobs[(int64_t)i * num_top];
-            piece.num_top = num_top;
-        }
-        deliver_token(e, job, &piece, last ? a.finish_reason : FINISH_NONE);
-    }
-}
-
-/* The last piece of an answer that ended without a token. */
-static void deliver_end(struct engine *e, struct job *job, int32_t index, enum finish_reason reason)
-{
-    static const struct error no_memory = {"the request failed, and there was no host memory left to say why"};
-    struct answer *answer = &job->answers[index];
-    struct answer_piece piece = new_piece(job, index, answer->num_tokens, -1);
-    if (e->loaded->tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
-    piece.finish_reason = reason;
-    if (reason == FINISH_ERROR) piece.error = job->request->error ? job->request->error : &no_memory;
-    finish_answer(e, job, answer, &piece);
-    job->deliver(job->user, &piece);
-}
-
-/* What follows a stop string in its run is in no answer, and the drafter does not learn from it. */
-static void tell_drafter(const struct engine *e, const struct job *job)
-{
-    if (!e->drafter || !e->drafter->finished) return;
-    for (int32_t i = 0; i < job->request->num_sequences; i++) {
-        struct sequence *seq = &job->request->sequences[i];
-        if (!job->late) seq->num_tokens = seq->prompt_len + job->answers[i].num_tokens;
-        e->drafter->finished(e->drafter, seq);
-    }
-}
-
-/* Delivers the answers that come late, and the last pieces of those that were aborted or failed, and frees the job. */
-static void finish_job(struct engine *e, struct job *job)
-{
-    const enum finish_reason failure = job->late ? late_answers_rank(job->late) : FINISH_NONE;
-    for (int32_t i = 0; i < job->num_answers; i++) {
-        if (job->late && failure == FINISH_NONE)
-            deliver_late(e, job, i);
-        else if (!job->answers[i].done)
-            deliver_end(e, job, i, job->late ? failure : job->request->sequences[i].finish_reason);
-    }
-    tell_drafter(e, job);
-    trace_request_end(e->trace, &job->trace);
-    inbox_remove(&e->inbox, &job->entry);
-    e->num_constrained -= job->constrained != NULL;
-    job_free(job);
-}
-
-static bool finish_jobs(struct engine *e)
-{
-    bool any = false;
-    for (;;) {
-        pthread_mutex_lock(&e->schedule_lock);
-        struct request *request = scheduler_next_finished(e->scheduler);
-        pthread_mutex_unlock(&e->schedule_lock);
-        if (!request) return any;
-        finish_job(e, request->user);
-        any = true;
-    }
 }
 
 static void trace_end_of_step(struct engine *e, bool worked)
@@ -694,7 +438,7 @@ enum status engine_step(struct engine *e, bool *worked, struct error *err)
         status = collect_and_deliver(e, err);
         *worked = true;
     }
-    if (status == STATUS_OK && finish_jobs(e)) *worked = true;
+    if (status == STATUS_OK && engine_finish_jobs(e)) *worked = true;
     trace_end_of_step(e, *worked);
     return status;
 }

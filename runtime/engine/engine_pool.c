@@ -534,14 +534,14 @@ enum status engine_pool_add(struct engine_pool *p, const struct engine_request *
     return STATUS_OK;
 }
 
-struct structured_cache *engine_pool_structured(struct engine_pool *p)
-{
-    return engine_structured(p->workers[0].engine);
-}
-
 enum status engine_pool_check(const struct engine_pool *p, const struct engine_request *request, struct error *err)
 {
     return engine_check(p->workers[0].engine, request, err);
+}
+
+struct structured_cache *engine_pool_structured(struct engine_pool *p)
+{
+    return engine_structured(p->workers[0].engine);
 }
 
 void engine_pool_abort(struct engine_pool *p, uint64_t id)

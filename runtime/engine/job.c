@@ -80,3 +80,32 @@ enum status job_create(const struct loaded_model *l, char *text_buffer, const st
         job_free(job);
     return status;
 }
+
+void job_sampling_state(const struct sequence *seq, uint64_t seed, struct sampling_state *state)
+{
+    const struct request *request = seq->request;
+    const struct sampling_params *p = &request->params;
+    const struct late_answers *late = job_of(seq)->late;
+    *state = (struct sampling_state){
+        .temperature = request->beams ? 0 : (float)p->temperature,
+        .top_p = (float)p->top_p,
+        .min_p = (float)p->min_p,
+        .top_k = p->top_k,
+        .repetition_penalty = (float)p->repetition_penalty,
+        .presence_penalty = (float)p->presence_penalty,
+        .frequency_penalty = (float)p->frequency_penalty,
+        .seed = p->has_seed ? p->seed : engine_request_seed(seed, request->id),
+        .sequence_index = (uint32_t)seq->index,
+        .min_tokens = request->beams ? 0 : p->min_tokens,
+        .num_logprobs = late ? late_answers_num_logprobs(late) : p->logprobs,
+        .prompt_len = seq->prompt_len,
+        .num_bias = p->num_logit_bias,
+    };
+    for (int32_t i = 0; i < p->num_logit_bias; i++) {
+        state->bias_ids[i] = p->logit_bias[i].token;
+        state->bias_values[i] = p->logit_bias[i].value;
+    }
+    for (int32_t i = 0; i < p->num_stop_token_ids; i++) state->stop_ids[state->num_stop_ids++] = p->stop_token_ids[i];
+    for (int32_t i = 0; i < request->num_eos && !p->ignore_eos; i++)
+        state->stop_ids[state->num_stop_ids++] = request->eos_token_ids[i];
+}

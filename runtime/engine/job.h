@@ -2,6 +2,7 @@
 #ifndef QUIRE_RUNTIME_JOB_H
 #define QUIRE_RUNTIME_JOB_H
 
+#include "kernels/backend.h"
 #include "runtime/engine/answer_text.h"
 #include "runtime/engine/constrained.h"
 #include "runtime/engine/engine.h"
@@ -30,6 +31,9 @@ struct job {
 enum status job_create(const struct loaded_model *l, char *text_buffer, const struct engine_request *r,
                        struct job **out, struct error *err);
 void job_free(void *job); /* NULL is allowed */
+
+/* How the sequence is sampled. seed: of the engine, where the request has none. */
+void job_sampling_state(const struct sequence *seq, uint64_t seed, struct sampling_state *state);
 
 static inline struct job *job_of(const struct sequence *seq)
 {

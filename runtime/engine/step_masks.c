@@ -1,5 +1,6 @@
 #include "runtime/engine/step_masks.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/pool.h"
@@ -73,6 +74,7 @@ static void find_runs(struct step_masks *s, const struct batch *batch, struct se
         struct constrained_answer *answer = answer_of(seq);
         for (next = i; next < batch->num_samples && sampled[next] == seq; next++) rows[next] = -1;
         if (!answer || answer->has_ended || seq->status == SEQUENCE_FINISHED) continue;
+        assert(answer->num_tokens == batch->output_positions[i]); /* all tokens before it are taken */
         s->runs[s->num_runs++] = (struct masked_run){.seq = seq, .answer = answer, .first = i, .count = next - i};
     }
 }
