@@ -217,11 +217,6 @@ enum status engine_add(struct engine *e, const struct engine_request *request, u
     return status;
 }
 
-struct structured_cache *engine_structured(struct engine *e)
-{
-    return grammars_cache(e->grammars);
-}
-
 void engine_abort(struct engine *e, uint64_t id)
 {
     inbox_abort(&e->inbox, id);

@@ -114,11 +114,15 @@ bool structured_json_read(struct json_reader *r, struct structured_fields *out)
 enum status structured_fields_constraint(const struct structured_fields *fields, struct grammars *grammars,
                                          struct constraint **out, struct error *err)
 {
-    struct structured_cache *cache = grammars ? grammars_cache(grammars) : NULL;
+    struct structured_cache *cache;
+    enum status status;
     *out = NULL;
     if (fields->structured.kind == STRUCTURED_NONE) return STATUS_OK;
-    const enum status status =
-        cache ? structured_cache_get(cache, &fields->structured, out, err)
-              : error_set(err, STATUS_INVALID, "without a tokenizer an answer cannot be held to a form");
+    if (!grammars)
+        status = error_set(err, STATUS_INVALID, "without a tokenizer an answer cannot be held to a form");
+    else if (!(cache = grammars_cache(grammars)))
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "no memory for grammars");
+    else
+        status = structured_cache_get(cache, &fields->structured, out, err);
     return status == STATUS_OK ? status : error_prefix(err, status, fields->place);
 }
