@@ -163,6 +163,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
     if (options->pipeline_parallel_size > 1) e->max_in_flight = options->pipeline_parallel_size;
     e->info = loaded_model_info(options, e->loaded);
     e->info.drafter = e->drafter ? e->drafter->name : NULL;
+    e->info.grammars = e->loaded->tokenizer ? e->grammars : NULL;
     e->info.start_seconds = clock_seconds() - start;
     warn_of_interval(e);
     say_ready(e);
@@ -215,11 +216,6 @@ enum status engine_add(struct engine *e, const struct engine_request *request, u
     if (status == STATUS_OK) status = inbox_put(&e->inbox, &job->entry, id, err);
     if (status != STATUS_OK) job_free(job);
     return status;
-}
-
-struct structured_cache *engine_structured(struct engine *e)
-{
-    return grammars_cache(e->grammars);
 }
 
 void engine_abort(struct engine *e, uint64_t id)
