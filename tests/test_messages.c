@@ -122,7 +122,7 @@ static void test_refusals(void **state)
          "messages: quire does not support a block of type \"image\" in a message of the user"},
         {"{\"max_tokens\": 1, \"messages\": [{\"role\": \"assistant\", \"content\": [{\"type\": \"tool_use\", \"id\": "
          "\"1\", \"name\": \"f\"}]}]}",
-         "messages: input of a block of type tool_use must be an object, found none"},
+         "messages: input of a block of type tool_use must be an object, found nothing"},
         {"{\"max_tokens\": 1, \"messages\": [], \"tools\": [{\"type\": \"bash_20250124\", \"name\": \"bash\"}]}",
          "tools: quire has no tool of type \"bash_20250124\""},
         {"{\"max_tokens\": 1, \"messages\": [], \"tool_choice\": \"auto\"}",
