@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "runtime/prompts/api.h"
 #include "runtime/prompts/messages_request.h"
+#include "runtime/prompts/responses_request.h"
 
 enum { MAX_PROMPTS = 2048 }; /* of one request */
 
@@ -13,6 +14,7 @@ void api_request_free(struct api_request *r)
 {
     for (int32_t i = 0; i < r->num_prompts; i++) prompt_free(&r->prompts[i]);
     free(r->prompts);
+    json_decref(r->repeated);
     *r = (struct api_request){0};
 }
 
@@ -143,9 +145,11 @@ static enum status read_body(const struct api_rules *rules, enum api_form form, 
                              struct api_request *out, struct error *err)
 {
     json_t *chat = NULL;
-    if (form != API_MESSAGES) return read_prompts(rules, form, body, out, err);
+    if (form == API_CHAT || form == API_COMPLETION) return read_prompts(rules, form, body, out, err);
     struct json_reader r = json_reader(body, NULL, err);
-    enum status status = messages_to_chat(&r, &chat);
+    enum status status = form == API_MESSAGES ? messages_to_chat(&r, &chat) : responses_to_chat(&r, &chat);
+    if (status == STATUS_OK && form == API_RESPONSES && !(out->repeated = responses_repeated(body)))
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a request");
     if (status == STATUS_OK) status = read_prompts(rules, form, chat, out, err);
     json_decref(chat);
     return status;
@@ -161,12 +165,9 @@ bool api_request_read(const struct api_rules *rules, enum api_form form, const c
     if (status == STATUS_OK) status = json_object_parse(body, length, 0, "the body", &object, &err);
     const char *model = json_string_value(json_object_get(object, "model"));
     const bool other = model && !has_model(rules, model);
-    const bool none = form == API_RESPONSES;
     if (other)
         status = error_set(&err, STATUS_INVALID, "model: there is no model '%s' here; there is '%s'",
                            show_string(model).text, rules->model_names[0]);
-    else if (none && status == STATUS_OK)
-        status = error_set(&err, STATUS_UNSUPPORTED, "quire does not serve this form of requests");
     if (status == STATUS_OK) status = read_body(rules, form, object, out, &err);
     json_decref(object);
     if (status == STATUS_OK) {
@@ -174,6 +175,6 @@ bool api_request_read(const struct api_rules *rules, enum api_form form, const c
         return true;
     }
     api_refuse(rules, status, &err, refusal);
-    if (other || none) refusal->http_status = 404;
+    if (other) refusal->http_status = 404;
     return false;
 }

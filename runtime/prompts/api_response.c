@@ -5,6 +5,7 @@
 #include "runtime/prompts/answer_parts.h"
 #include "runtime/prompts/api.h"
 #include "runtime/prompts/messages_request.h"
+#include "runtime/prompts/responses_request.h"
 
 struct choice {
     struct answer_parser *parser; /* NULL: all is content */
@@ -52,6 +53,7 @@ static struct api_head make_head(const struct api_rules *rules, const struct api
                              .model = rules->model_names[0],
                              .created = (int64_t)time(NULL),
                              .metadata = o->metadata,
+                             .repeated = request->repeated,
                              .tokenizer = rules->prompts->tokenizer,
                              .stream = o->stream,
                              .include_usage = o->include_usage,
@@ -80,6 +82,7 @@ static enum status create_choice(struct api_response *r, int32_t index, struct e
 static struct api_writer *create_writer(enum api_form form, const struct api_head *head)
 {
     if (form == API_MESSAGES) return messages_writer_create(head);
+    if (form == API_RESPONSES) return responses_writer_create(head);
     return form == API_CHAT ? chat_writer_create(head) : completion_writer_create(head);
 }
 
@@ -227,7 +230,8 @@ bool api_response_take(struct api_response *r, int32_t prompt, const struct answ
 
 bool api_response_fail(struct api_response *r, const struct api_refusal *refusal, struct text *out)
 {
-    const bool is_openai = r->request->form != API_MESSAGES, in_stream = r->begun && r->head.stream;
+    const bool is_openai = r->request->form == API_CHAT || r->request->form == API_COMPLETION,
+               in_stream = r->begun && r->head.stream;
     if (r->whole) return true;
     r->whole = true;
     if (!in_stream) {
