@@ -49,6 +49,7 @@ static void test_forms(void **state)
         {"mistral-small", "mistral", NULL},
         {"mistral-v1", NULL, NULL},
         {"mistral-v3", "mistral", NULL},
+        {"phi4", "phi4_mini_json", NULL},
         {"qwen2.5", "hermes", NULL},
         {"qwen3", "hermes", "deepseek_r1"},
         {"qwq", "hermes", "deepseek_r1"},
