@@ -428,7 +428,7 @@ static void test_answers(void **state)
     for (int i = 0; (format = tool_format_at(i)); i++) {
         long count = 0;
         while (force_without(format, tools, count)) count++;
-        assert_true(count >= 10);
+        assert_true(count >= 2); /* text of each tool */
     }
     json_decref(tools);
 }
