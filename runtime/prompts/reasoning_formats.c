@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/json_scan.h"
+
 static const struct reasoning_form FORMS[] = {
     {.format = {"openai_gptoss", "gpt-oss", .needs_special = true},
      .begins = {"<|channel|>analysis<|message|>"},
@@ -99,7 +101,7 @@ const struct answer_format *reasoning_format_of_template(const char *source)
 static bool cut_mark(const char *text, size_t *length, const char *mark)
 {
     size_t end = *length, size = strlen(mark);
-    while (end > 0 && strchr(" \t\r\n", text[end - 1]) && text[end - 1]) end--;
+    while (end > 0 && json_is_blank(text[end - 1])) end--;
     while (size > 0 && mark[size - 1] == '\n') size--;
     if (end < size || memcmp(text + end - size, mark, size) != 0) return false;
     *length = end - size;
