@@ -1,6 +1,6 @@
 /* Memory that runs out: each allocation in turn fails while an engine or a drafter is created, while a request is
- * added, while one of an API is read and answered, and when swap space grows. What fails says so in a sentence, and
- * what was running goes on. A build with AddressSanitizer also finds what is leaked.
+ * added, when swap space grows, while an answer is parsed, and while a request of an API is read and answered. What
+ * fails says so in a sentence, and what was running goes on. A build with AddressSanitizer also finds what is leaked.
  *
  * The linker gives quire's own calls of malloc and its like to the functions below (--wrap, in CMakeLists.txt). */
 #include <setjmp.h>
@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include "runtime/engine/draft.h"
+#include "runtime/prompts/answer_parser.h"
+#include "tests/support/answer_parts.h"
 #include "tests/support/api_call.h"
 #include "tests/support/run.h"
 #include "tests/support/toy_model.h"
@@ -428,6 +430,65 @@ static void test_swap_space(void **state)
     assert_true(count >= 2); /* the memory of the blocks, and the account of them */
 }
 
+/* ---- parsing answers ---- */
+
+static void drop_part(void *user, const struct answer_part *part)
+{
+    (void)user, (void)part;
+}
+
+/* Parses the example's text in pieces while one allocation fails. Returns whether the failure came. */
+static bool parse_without(const struct example *e, const json_t *tools, long count)
+{
+    struct answer_parser_options options = {.tool_list = tools};
+    struct answer_parser *parser = NULL;
+    struct error err = {""};
+    if (e->tools) options.tools = tool_format_find(e->tools);
+    if (e->reasoning) options.reasoning = reasoning_format_find(e->reasoning);
+    fail_after(count);
+    bool ok = answer_parser_create(&options, drop_part, NULL, &parser, &err) == STATUS_OK;
+    assert_int_equal(ok, parser != NULL);
+    for (size_t at = 0, length = strlen(e->text); ok && at < length; at += 7)
+        ok = answer_parser_add(parser, e->text + at, length - at < 7 ? length - at : 7);
+    /* A parser that has failed does nothing more. */
+    if (parser && !ok) assert_false(answer_parser_finish(parser));
+    if (ok) answer_parser_finish(parser);
+    const bool came = failure_came();
+    answer_parser_free(parser);
+    return came;
+}
+
+/* The call that must come is made, or memory ran out. */
+static bool force_without(const struct answer_format *format, const json_t *tools, long count)
+{
+    json_t *tag;
+    struct error err = {""};
+    fail_after(count);
+    const enum status status = tool_format_force(format, tools, NULL, &tag, &err);
+    const bool came = failure_came();
+    assert_true(status == STATUS_OK || (status == STATUS_OUT_OF_MEMORY && came && !tag && err.text[0]));
+    json_decref(tag);
+    return came;
+}
+
+static void test_answers(void **state)
+{
+    (void)state;
+    json_t *tools = answer_tool_list();
+    for (int i = 0; i < num_answer_examples; i++) {
+        long count = 0;
+        while (parse_without(&answer_examples[i], tools, count)) count++;
+        assert_true(count >= 2); /* the parser, and the text that it holds */
+    }
+    const struct answer_format *format;
+    for (int i = 0; (format = tool_format_at(i)); i++) {
+        long count = 0;
+        while (force_without(format, tools, count)) count++;
+        assert_true(count >= 2); /* text of each tool */
+    }
+    json_decref(tools);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -438,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_add),
         cmocka_unit_test(test_api),
         cmocka_unit_test(test_swap_space),
+        cmocka_unit_test(test_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,7 +67,10 @@ static void test_bodies(void **state)
                   "\"frequency_penalty\": 0.5, \"response_format\": {\"type\": \"text\"}, \"top_k\": 3, "
                   "\"parallel_tool_calls\": true, \"modalities\": [\"text\"], \"suffix\": null, \"temperature\": null}",
                   "{\"messages\": [1], \"max_tokens\": 5, \"n\": 2, \"stop\": [\"a\"], \"seed\": 1, \"logit_bias\": "
-                  "{\"3\": 1}, \"presence_penalty\": 1, \"frequency_penalty\": 0.5, \"top_k\": 3}");
+                  "{\"3\": 1}, \"presence_penalty\": 1, \"frequency_penalty\": 0.5, \"response_format\": {\"type\": "
+                  "\"text\"}, \"top_k\": 3}");
+    expect_native(CHAT, "{\"messages\": [1], \"structured_outputs\": {\"regex\": \"a\"}}",
+                  "{\"messages\": [1], \"structured_outputs\": {\"regex\": \"a\"}}");
     expect_native(CHAT, "{\"messages\": [1], \"tools\": [2], \"tool_choice\": \"auto\", \"logprobs\": true}",
                   "{\"messages\": [1], \"tools\": [2], \"logprobs\": 0}");
     expect_native(CHAT, "{\"messages\": [1], \"tools\": [2], \"tool_choice\": \"none\", \"max_tokens\": 3}",
@@ -106,8 +109,10 @@ static void test_refused_bodies(void **state)
         {CHAT, "{\"messages\": [], \"temprature\": 1}", "there is no field 'temprature' for this url"},
         {CHAT, "{\"messages\": [], \"model\": 3}", "body.model must be a string, found 3"},
         {CHAT, "{\"messages\": [], \"metadata\": 3}", "body.metadata must be an object, found 3"},
-        {CHAT, "{\"messages\": [], \"response_format\": {\"type\": \"json_object\"}}",
-         "body.response_format must be {\"type\": \"text\"}: quire does not force a format, found"},
+        {CHAT,
+         "{\"messages\": [], \"tools\": [{}], \"tool_choice\": \"required\", \"structured_outputs\": {\"regex\": "
+         "\"a\"}}",
+         "tool_choice and structured_outputs both give the answer's form"},
         {CHAT, "{\"messages\": [], \"tool_choice\": \"required\"}",
          "tool_choice asks for a call of a tool, but tools has none"},
         {CHAT,

@@ -123,7 +123,7 @@ bool answer_keep_name(struct answer_parser *p, size_t begin, size_t end)
     while (begin < end && is_blank(p->held.data[end - 1])) end--;
     text_clear(&p->name);
     if (!text_append(&p->name, p->held.data + begin, end - begin)) p->failed = true;
-    return answer_is_name(p->held.data + begin, end - begin);
+    return !p->failed && answer_is_name(p->held.data + begin, end - begin);
 }
 
 bool answer_may_be_name(const struct answer_parser *p, size_t begin, size_t end)
