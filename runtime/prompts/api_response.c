@@ -149,12 +149,10 @@ static void take_text(struct api_response *r, struct choice *c, const struct ans
     const struct answer_part content = {.kind = PART_CONTENT, .text = piece->text, .length = length};
     const struct answer_part nothing = {.kind = PART_CONTENT, .text = ""};
     c->spoke = false;
-    if (c->parser)
-        r->ok = r->ok && (length == 0 || answer_parser_add(c->parser, piece->text, length));
-    else if (length > 0)
-        take_part(c, &content);
+    if (c->parser && !answer_parser_add(c->parser, piece->text, length)) r->ok = false;
+    if (!c->parser && length > 0) take_part(c, &content);
     if (c->in_reasoning) r->usage.reasoning_tokens += piece->num_tokens;
-    if (c->parser && piece->finish_reason != FINISH_NONE) r->ok = r->ok && answer_parser_finish(c->parser);
+    if (c->parser && piece->finish_reason != FINISH_NONE && !answer_parser_finish(c->parser)) r->ok = false;
     if (!c->spoke && piece->num_tokens > 0 && r->head.has_token_ids && piece->finish_reason == FINISH_NONE)
         send(r, (struct api_event){.kind = API_PART, .choice = (int32_t)(c - r->choices), .part = &nothing});
 }

@@ -235,8 +235,8 @@ static enum status encode_chat(const struct prompt_rules *rules, struct chat_inp
     if (status == STATUS_OK && rules->has_states)
         out->num_lasting = chat_setup_lasting(&rules->chat, rules->tokenizer, input, &out->tokens);
     if (status == STATUS_OK && out->parts.reasoning)
-        out->parts.in_reasoning = answer_parts_in_reasoning(out->parts.reasoning, text.text.data,
-                                                            chat_setup_answer_start(&text), text.text.length);
+        status = answer_parts_in_reasoning(out->parts.reasoning, text.text.data, chat_setup_answer_start(&text),
+                                           text.text.length, &out->parts.in_reasoning, err);
     marked_text_free(&text);
     return status;
 }
