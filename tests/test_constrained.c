@@ -543,7 +543,9 @@ static void the_only_text_is_drafted(void **state)
     (void)state;
     run_need_device();
     const int64_t plain = steps_of_fixed(QUIRE_GUIDE, DRAFT_NONE, &plain_tokens);
-    const int64_t drafted = steps_of_fixed(QUIRE_GUIDE, DRAFT_NGRAM, &num_tokens);
+    const int64_t with_others = steps_of_fixed(QUIRE_GUIDE, DRAFT_NGRAM, &num_tokens);
+    assert_true(with_others * 3 < plain * 2);
+    const int64_t drafted = steps_of_fixed(QUIRE_GUIDE, DRAFT_GRAMMAR, &num_tokens);
     print_message("%d tokens in %d steps, and in %d without drafts\n", num_tokens, (int)drafted, (int)plain);
     assert_int_equal(num_tokens, plain_tokens);
     assert_true(plain >= num_tokens);

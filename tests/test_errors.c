@@ -144,7 +144,7 @@ static const struct row rows[] = {
     {"chat --draft-max 8", USAGE, "there is no flag --draft-max; did you mean --num-speculative-tokens?"},
     {"generate --speculative-config {}", USAGE, "--speculative-config: method or model must be given"},
     {"profile -sc {\"method\":\"medusa\"}", USAGE,
-     "--speculative-config: method: expected ngram|suffix|draft_model|mtp|none"},
+     "--speculative-config: method: expected ngram|suffix|grammar|draft_model|mtp|none"},
     {"chat --speculative-model ngran", FAILED, "the draft model: ngran: no such folder"},
     {"bench latency --synthetic-acceptance-rate 2", USAGE,
      "--synthetic-acceptance-rate: expected a number from 0 to 1, or none, got '2'"},

@@ -343,30 +343,50 @@ static void damaged_requests_are_survived(void **state)
 
 /* ---- time and numbers ---- */
 
+/* Sends a byte now and then until the connection is closed, or for a minute. */
+static void drip(struct http_client *c)
+{
+    for (int i = 0; i < 600 && recv(c->fd, &(char){0}, 1, MSG_DONTWAIT) != 0; i++) {
+        http_client_write(c, "a", 1);
+        usleep(100000);
+    }
+    assert_false(http_client_fill(c, 1));
+    http_client_close(c);
+}
+
 static void idle_connections_are_closed(void **state)
 {
     (void)state;
-    struct http_client idle, used, dripping;
+    struct http_client idle, used, head, body;
     http_test_prepare(&t);
     t.options.idle_seconds = 1;
     http_test_start(&t);
     open_client(&idle);
     open_client(&used);
-    open_client(&dripping);
     http_client_send(&used, "GET", "/facts", "", NULL);
     check_status(&used, 200);
-    http_client_write(&dripping, "GET /facts HTTP/1.1\r\nX-A: ", 26);
-    for (int i = 0; i < 100 && recv(dripping.fd, &(char){0}, 1, MSG_DONTWAIT) != 0; i++) {
-        http_client_write(&dripping, "a", 1);
-        usleep(100000);
-    }
-    assert_false(http_client_fill(&dripping, 1));
+    open_client(&head);
+    http_client_write(&head, "GET /facts HTTP/1.1\r\nX-A: ", 26);
+    drip(&head);
+    open_client(&body);
+    http_client_send(&body, "POST", "/echo", "Content-Length: 1000\r\n", NULL);
+    drip(&body);
     assert_false(http_client_fill(&idle, 1));
     assert_false(http_client_fill(&used, 1));
     http_client_close(&idle);
     http_client_close(&used);
-    http_client_close(&dripping);
-    open_client(&used); /* an answer that is awaited is no idleness */
+    assert_int_equal(atomic_load(&t.num_handled), 1);
+    http_test_stop(&t);
+}
+
+static void to_await_an_answer_is_not_to_be_idle(void **state)
+{
+    (void)state;
+    struct http_client idle, used;
+    http_test_prepare(&t);
+    t.options.idle_seconds = 1;
+    http_test_start(&t);
+    open_client(&used);
     http_client_send(&used, "GET", "/hold", "", NULL);
     struct http_exchange *x = http_test_take(&t);
     open_client(&idle);
@@ -513,6 +533,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(garbage_is_survived, start, stop),
         cmocka_unit_test_setup_teardown(damaged_requests_are_survived, start, stop),
         cmocka_unit_test(idle_connections_are_closed),
+        cmocka_unit_test(to_await_an_answer_is_not_to_be_idle),
         cmocka_unit_test(more_connections_wait),
         cmocka_unit_test_setup_teardown(a_closing_server_answers_what_it_has, start, stop),
         cmocka_unit_test(a_stopped_server_leaves_exchanges_to_be_ended),

@@ -73,12 +73,13 @@ static enum status create_speculation(struct engine *e, struct error *err)
     enum status status = STATUS_OK;
     e->drafter = e->options.drafter;
     if (!e->drafter) status = loaded_draft_drafter(&e->options, e->loaded, &e->drafter, err);
-    if (!e->drafter && status == STATUS_OK)
+    if (!e->drafter && status == STATUS_OK && e->options.speculative.method != DRAFT_GRAMMAR)
         status = drafter_create(&e->options.speculative, e->loaded->limits.max_model_len, &e->drafter, err);
-    if (status == STATUS_OK && !e->drafter->draft && e->loaded->tokenizer)
-        status =
-            draft_grammar_create(e->drafter, e->drafter != e->options.drafter, e->loaded->tokenizer, &e->drafter, err);
-    return status == STATUS_OK ? speculation_create(&limits, e->drafter, &e->speculation, err) : status;
+    const bool on_host = !e->drafter || !e->drafter->draft, owned = e->drafter != e->options.drafter;
+    if (status == STATUS_OK && on_host && e->loaded->tokenizer)
+        status = draft_grammar_create(e->drafter, owned, e->loaded->tokenizer, &e->drafter, err);
+    if (status != STATUS_OK || !e->drafter) return status; /* without a tokenizer there are no grammars */
+    return speculation_create(&limits, e->drafter, &e->speculation, err);
 }
 
 static enum status create_text_buffer(struct engine *e, struct error *err)

@@ -168,3 +168,31 @@ json_t *api_call_events(const struct api_call *c)
     assert_string_equal(at, "[DONE]\n\n");
     return list;
 }
+
+void api_call_answer(struct api_call *c, struct api_world *w, enum api_form form, const char *body, const char *text,
+                     enum finish_reason end)
+{
+    api_call_begin(c, w, form, body);
+    for (int32_t p = 0; p < c->request.num_prompts; p++)
+        for (int32_t i = 0; i < c->request.n; i++) api_call_say(c, p, i, text, end);
+}
+
+json_t *api_object(struct api_world *w, enum api_form form, const char *body, const char *text, enum finish_reason end)
+{
+    struct api_call c;
+    api_call_answer(&c, w, form, body, text, end);
+    json_t *object = api_call_object(&c);
+    assert_int_equal(api_response_status(c.response), 200);
+    assert_false(api_response_is_stream(c.response));
+    api_call_end(&c);
+    return object;
+}
+
+json_t *api_events(struct api_world *w, enum api_form form, const char *body, const char *text, enum finish_reason end)
+{
+    struct api_call c;
+    api_call_answer(&c, w, form, body, text, end);
+    json_t *events = api_call_events(&c);
+    api_call_end(&c);
+    return events;
+}

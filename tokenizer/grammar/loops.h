@@ -7,7 +7,7 @@
 #include "tokenizer/grammar/vocabulary_state.h"
 
 /* All texts of at most so many characters of the classes are the beginning of a text here. False: that is not so, or
- * not known. */
-bool loops_allow(struct pushdown *p, struct place *at, uint64_t classes, int most_characters);
+ * their characters may lead through more than most_places other places. */
+bool loops_allow(struct pushdown *p, struct place *at, uint64_t classes, int most_characters, int most_places);
 
 #endif
