@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "runtime/serve/service.h"
 #include "tests/support/must.h"
+#include "tests/support/run.h"
 
 enum { MAX_CALLS = 24 };
 
@@ -125,10 +126,25 @@ struct piece_copy *__wrap_piece_copy_create(const struct answer_piece *piece, vo
     return atomic_fetch_sub(&copies_until_fault, 1) == 0 ? NULL : __real_piece_copy_create(piece, user);
 }
 
+/* While steps are held, requests neither begin nor end. */
+static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
+static bool steps_are_held;
+
+static void hold_steps(bool hold)
+{
+    pthread_mutex_lock(&lock);
+    steps_are_held = hold;
+    pthread_cond_signal(&released);
+    pthread_mutex_unlock(&lock);
+}
+
 enum status __real_engine_pool_step(struct engine_pool *p, bool *worked, struct error *err);
 enum status __wrap_engine_pool_step(struct engine_pool *p, bool *worked, struct error *err);
 enum status __wrap_engine_pool_step(struct engine_pool *p, bool *worked, struct error *err)
 {
+    pthread_mutex_lock(&lock);
+    while (steps_are_held) pthread_cond_wait(&released, &lock);
+    pthread_mutex_unlock(&lock);
     if (atomic_fetch_sub(&steps_until_fault, 1) == 0)
         return error_set(err, STATUS_INTERNAL, "the device has stopped working");
     return __real_engine_pool_step(p, worked, err);
@@ -147,22 +163,19 @@ struct fixture {
     struct call *calls[MAX_CALLS];
 };
 
-static const char *const model_names[] = {"guide", NULL};
+static const char *const model_names[] = {"model", NULL};
 
 static void start(struct fixture *f, int32_t max_num_seqs, int32_t max_waiting)
 {
     struct error err = {""};
     static struct engine_options engine;
+    static char path[512];
     const struct service_options options = {&engine, max_waiting};
     const struct prompt_options prompts = {.format = "jsonl"};
     *f = (struct fixture){0};
     num_ended = 0;
     copies_until_fault = steps_until_fault = -1;
-    engine = engine_options_default();
-    engine.model = QUIRE_GUIDE;
-    engine.device = "cpu";
-    engine.threads = 1;
-    engine.kv_cache_space = 0.05;
+    engine = run_options("golden/gqa", path, sizeof path);
     engine.max_num_seqs = max_num_seqs;
     metrics_init(&f->metrics);
     must(service_start(&options, &f->service, &err), &err);
@@ -194,7 +207,7 @@ static void make_call(struct fixture *f, int i, int32_t max_tokens, bool stream)
     struct error err = {""};
     struct api_request request = {0};
     snprintf(body, sizeof body,
-             "{\"prompt\": [\"Page %d\", \"Line %d\"], \"n\": 2, \"temperature\": 1, \"max_tokens\": %d, "
+             "{\"prompt\": [[5, 6, %d], [7, %d]], \"n\": 2, \"temperature\": 1, \"max_tokens\": %d, "
              "\"ignore_eos\": true, \"stream\": %s}",
              i, i, max_tokens, stream ? "true" : "false");
     if (!api_request_read(&f->rules, API_COMPLETION, body, strlen(body), &request, &refusal))
@@ -307,7 +320,9 @@ static void test_engine_fails(void **state)
     start(&f, 8, 64);
     for (int i = 0; i < 6; i++) make_call(&f, i, 900, i % 2 == 0);
     atomic_store(&steps_until_fault, 5);
+    hold_steps(true);
     for (int i = 0; i < 5; i++) submit(&f, i);
+    hold_steps(false);
     wait_for_ends(5);
     struct pollfd polled = {service_event(f.service), POLLIN, 0};
     assert_int_equal(poll(&polled, 1, 60000), 1);
@@ -353,7 +368,7 @@ static void test_drain(void **state)
     assert_int_equal(refusal.http_status, 503);
     call_release(f.calls[2]);
     assert_int_equal(poll(&polled, 1, 60000), 1);
-    assert_int_equal(num_ended, 2);
+    wait_for_ends(2);
     for (int i = 0; i < 2; i++) check_whole(&f.exchanges[i]);
     stop(&f);
 }
@@ -365,6 +380,7 @@ static void test_room(void **state)
     struct fixture f;
     struct api_refusal refusal;
     start(&f, 4, 5);
+    hold_steps(true);
     for (int i = 0; i < 4; i++) make_call(&f, i, 900, false);
     for (int i = 0; i < 3; i++) submit(&f, i);
     assert_false(service_check_room(f.service, &refusal));
@@ -372,6 +388,7 @@ static void test_room(void **state)
     assert_int_equal(refusal.http_status, 429);
     call_release(f.calls[3]);
     for (int i = 0; i < 3; i++) service_abandon(f.service, f.calls[i]);
+    hold_steps(false);
     wait_for_ends(3);
     check_serves(&f, 4);
     stop(&f);

@@ -1,7 +1,6 @@
 #include "runtime/serve/service.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -19,9 +18,7 @@ enum service_state {
 
 struct service {
     struct service_options options;
-    struct engine_options engine_options;
-    volatile sig_atomic_t cancel; /* of the engines */
-    struct engine_pool *pool;     /* the engine's thread opens and closes it */
+    struct engine_pool *pool; /* the engine's thread opens and closes it */
     struct delivery delivery;
     bool delivers; /* it has been started */
     pthread_t thread;
@@ -229,7 +226,7 @@ static void end_calls(struct service *s, enum status status, const struct error 
 static bool open_engines(struct service *s)
 {
     struct error err = {""};
-    const enum status status = engine_pool_create(&s->engine_options, &s->pool, &err);
+    const enum status status = engine_pool_create(s->options.engine, &s->pool, &err);
     pthread_mutex_lock(&s->lock);
     s->status = status;
     s->failure = err;
@@ -277,8 +274,6 @@ enum status service_start(const struct service_options *options, struct service 
     *out = NULL;
     if (!s) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the service");
     s->options = *options;
-    s->engine_options = *options->engine;
-    s->engine_options.cancel = &s->cancel;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     s->event = eventfd(0, EFD_CLOEXEC);
@@ -435,10 +430,8 @@ void service_drain(struct service *s)
     if (drained) notify(s);
 }
 
-/* A step that the CPU computes ends at once. */
 void service_stop(struct service *s)
 {
-    s->cancel = 1;
     pthread_mutex_lock(&s->lock);
     s->stops = true;
     pthread_cond_broadcast(&s->changed);
