@@ -178,11 +178,12 @@ static enum MHD_Result begin(struct http_worker *w, struct MHD_Connection *handl
                              void **exchange)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct http_exchange *x = http_exchange_new(info->socket_context, url, method);
+    struct http_connection *c = info->socket_context; /* NULL: there was no memory */
+    struct http_exchange *x = c ? http_exchange_new(c, url, method) : NULL;
     bool is_hopeless = false;
     if (!x) return MHD_NO;
     *exchange = x;
-    http_connection_set_exchange(info->socket_context, x);
+    http_connection_set_exchange(c, x);
     add_origin(x);
     if (head_size(handle) > w->server->options.max_head)
         http_exchange_refuse(x, 431, "the head of the request is too large");
