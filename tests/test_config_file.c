@@ -98,7 +98,7 @@ static void test_speculation(void **state)
         {"-sc={\"method\":\"suffix\"}",
          "{\"speculative_config\": {\"method\": \"ngram\", \"num_speculative_tokens\": 3}}", NULL, DRAFT_SUFFIX, 7},
         {NULL, "{\"speculative_config\": {\"method\": \"medusa\"}}",
-         "speculative-config: method: expected ngram|suffix|draft_model|mtp|none, got 'medusa'"},
+         "speculative-config: method: expected ngram|suffix|grammar|draft_model|mtp|none, got 'medusa'"},
         {NULL, "{\"speculative_config\": {\"method\": \"ngram\", \"num_speculative_tokens\": 0}}",
          "speculative-config: num_speculative_tokens is 0, but must be from 1 to 7"},
         {NULL, "speculative-config: {}\n", ":1: objects, nested lists and texts of several lines are not read here"},

@@ -81,9 +81,10 @@ static void cut_refused(struct matcher *m, struct draft_query *q)
 static void grammar_propose(struct drafter *drafter, struct draft_query *queries, int32_t count)
 {
     struct grammar_drafter *d = (struct grammar_drafter *)drafter;
-    d->other->propose(d->other, queries, count);
+    if (d->other) d->other->propose(d->other, queries, count);
     for (int32_t i = 0; i < count; i++) {
         struct constrained *c = job_of(queries[i].seq)->constrained;
+        if (!d->other) queries[i].num_drafts = 0;
         struct draft_query only = queries[i];
         if (!c) continue;
         struct matcher *m = c->answers[queries[i].seq->index].matcher;
@@ -97,7 +98,7 @@ static void grammar_propose(struct drafter *drafter, struct draft_query *queries
 static void grammar_finished(struct drafter *drafter, const struct sequence *seq)
 {
     struct grammar_drafter *d = (struct grammar_drafter *)drafter;
-    if (d->other->finished) d->other->finished(d->other, seq);
+    if (d->other && d->other->finished) d->other->finished(d->other, seq);
 }
 
 static void grammar_destroy(struct drafter *drafter)
@@ -113,9 +114,13 @@ enum status draft_grammar_create(struct drafter *other, bool owned, const struct
                                  struct drafter **out, struct error *err)
 {
     struct grammar_drafter *d = calloc(1, sizeof *d);
-    if (!d) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the drafter %s", other->name);
-    d->drafter = (struct drafter){
-        .name = other->name, .propose = grammar_propose, .finished = grammar_finished, .destroy = grammar_destroy};
+    const char *name = other ? other->name : draft_method_name(DRAFT_GRAMMAR);
+    if (!d) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the drafter %s", name);
+    d->drafter = (struct drafter){.name = name,
+                                  .propose = grammar_propose,
+                                  .finished = grammar_finished,
+                                  .destroy = grammar_destroy,
+                                  .only_constrained = !other};
     d->other = other;
     d->owned = owned;
     d->tokenizer = tokenizer;

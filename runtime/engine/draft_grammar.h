@@ -11,8 +11,8 @@
 #include "runtime/engine/draft.h"
 #include "tokenizer/tokenizer.h"
 
-/* `other` drafts on the host; `owned`: it is destroyed with this drafter. The tokenizer outlives it. On failure `other`
- * stays the caller's. */
+/* `other` drafts on the host, or is NULL; `owned`: it is destroyed with this drafter. The tokenizer outlives it. On
+ * failure `other` stays the caller's. */
 enum status draft_grammar_create(struct drafter *other, bool owned, const struct tokenizer *tokenizer,
                                  struct drafter **out, struct error *err);
 

@@ -73,12 +73,13 @@ static enum status create_speculation(struct engine *e, struct error *err)
     enum status status = STATUS_OK;
     e->drafter = e->options.drafter;
     if (!e->drafter) status = loaded_draft_drafter(&e->options, e->loaded, &e->drafter, err);
-    if (!e->drafter && status == STATUS_OK)
+    if (!e->drafter && status == STATUS_OK && e->options.speculative.method != DRAFT_GRAMMAR)
         status = drafter_create(&e->options.speculative, e->loaded->limits.max_model_len, &e->drafter, err);
-    if (status == STATUS_OK && !e->drafter->draft && e->loaded->tokenizer)
-        status =
-            draft_grammar_create(e->drafter, e->drafter != e->options.drafter, e->loaded->tokenizer, &e->drafter, err);
-    return status == STATUS_OK ? speculation_create(&limits, e->drafter, &e->speculation, err) : status;
+    const bool on_host = !e->drafter || !e->drafter->draft, owned = e->drafter != e->options.drafter;
+    if (status == STATUS_OK && on_host && e->loaded->tokenizer)
+        status = draft_grammar_create(e->drafter, owned, e->loaded->tokenizer, &e->drafter, err);
+    if (status != STATUS_OK || !e->drafter) return status; /* without a tokenizer there are no grammars */
+    return speculation_create(&limits, e->drafter, &e->speculation, err);
 }
 
 static enum status create_text_buffer(struct engine *e, struct error *err)
@@ -162,6 +163,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
     if (options->pipeline_parallel_size > 1) e->max_in_flight = options->pipeline_parallel_size;
     e->info = loaded_model_info(options, e->loaded);
     e->info.drafter = e->drafter ? e->drafter->name : NULL;
+    e->info.grammars = e->loaded->tokenizer ? e->grammars : NULL;
     e->info.start_seconds = clock_seconds() - start;
     warn_of_interval(e);
     say_ready(e);
@@ -214,11 +216,6 @@ enum status engine_add(struct engine *e, const struct engine_request *request, u
     if (status == STATUS_OK) status = inbox_put(&e->inbox, &job->entry, id, err);
     if (status != STATUS_OK) job_free(job);
     return status;
-}
-
-struct structured_cache *engine_structured(struct engine *e)
-{
-    return grammars_cache(e->grammars);
 }
 
 void engine_abort(struct engine *e, uint64_t id)

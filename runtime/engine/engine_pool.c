@@ -539,11 +539,6 @@ enum status engine_pool_check(const struct engine_pool *p, const struct engine_r
     return engine_check(p->workers[0].engine, request, err);
 }
 
-struct structured_cache *engine_pool_structured(struct engine_pool *p)
-{
-    return engine_structured(p->workers[0].engine);
-}
-
 void engine_pool_abort(struct engine_pool *p, uint64_t id)
 {
     engine_abort(p->workers[id % (uint64_t)p->size].engine, id / (uint64_t)p->size);

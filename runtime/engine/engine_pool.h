@@ -39,8 +39,6 @@ void engine_pool_leave(struct engine_pool *p);
 /* Ids are the pool's own, and never 0. */
 enum status engine_pool_add(struct engine_pool *p, const struct engine_request *request, uint64_t *id,
                             struct error *err);
-/* engine_structured: for requests of any of the engines. */
-struct structured_cache *engine_pool_structured(struct engine_pool *p);
 void engine_pool_abort(struct engine_pool *p, uint64_t id);
 
 /* What engine_pool_add refuses of a request, as engine_check. */

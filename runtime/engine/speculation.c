@@ -200,13 +200,18 @@ static void cut(struct draft_query *queries, int32_t count, int32_t most)
         }
 }
 
-/* Leaves those of `draftables` that take drafts, and returns how many: what a drafter on the device guesses the host
- * does not know, so it can make no masks for what follows. */
+/* What a drafter on the device guesses the host does not know, so it can make no masks for what follows. */
+static bool takes_drafts(const struct drafter *d, const struct request *request)
+{
+    return request->constrained ? !d->draft : !d->only_constrained;
+}
+
+/* Leaves those of `draftables` that take drafts, and returns how many. */
 static int32_t keep_takers(struct speculation *s, int32_t count)
 {
     int32_t kept = 0;
     for (int32_t i = 0; i < count; i++)
-        if (!s->drafter->draft || !s->draftables[i].seq->request->constrained) s->draftables[kept++] = s->draftables[i];
+        if (takes_drafts(s->drafter, s->draftables[i].seq->request)) s->draftables[kept++] = s->draftables[i];
     return kept;
 }
 

@@ -78,6 +78,7 @@ void answer_metrics(struct visit *v)
     struct text out = {0};
     struct metrics_facts facts = {.model = s->rules.model_names[0],
                                   .engine = service_engine(s->service),
+                                  .created = s->created,
                                   .num_connections = http_server_num_connections(s->http)};
     service_stats(s->service, &facts.stats, &facts.num_waiting);
     if (metrics_write(&s->metrics, &facts, &out))

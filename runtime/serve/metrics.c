@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "runtime/serve/process_facts.h"
 
 /* Bounds end with 0. */
 static const struct {
@@ -205,6 +206,26 @@ static void engine_metrics(struct page *p, const struct metrics_facts *f)
           (double)s->drafts_accepted);
 }
 
+/* By the names of Prometheus' own clients; of no model. */
+static void process(struct page *p, double started)
+{
+    const struct process_facts facts = process_facts_read();
+    const struct {
+        const char *name, *type, *help;
+        double value;
+    } values[] = {
+        {"process_resident_memory_bytes", "gauge", "Resident memory.", (double)facts.resident_bytes},
+        {"process_virtual_memory_bytes", "gauge", "Address space.", (double)facts.virtual_bytes},
+        {"process_cpu_seconds_total", "counter", "Time of processors.", facts.cpu_seconds},
+        {"process_open_fds", "gauge", "Open descriptors.", facts.num_descriptors},
+        {"process_start_time_seconds", "gauge", "Start of the server, Unix time.", started},
+    };
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        head(p, values[i].name, values[i].type, values[i].help);
+        p->ok = p->ok && text_printf(p->out, "%s %.17g\n", values[i].name, values[i].value);
+    }
+}
+
 static void cache_config(struct page *p, const struct metrics_facts *f)
 {
     head(p, "vllm:cache_config_info", "gauge", "How the KV cache is laid out.");
@@ -227,6 +248,7 @@ bool metrics_write(struct metrics *m, const struct metrics_facts *facts, struct 
     for (int i = 0; i < NUM_METRICS_HISTOGRAMS; i++) histogram(&p, &now.histograms[i], i);
     responses(&p, &now);
     value(&p, "quire:http_connections", "gauge", "Connections that are open.", facts->num_connections);
+    process(&p, (double)facts->created);
     text_free(&p.labels);
     return p.ok;
 }

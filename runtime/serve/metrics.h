@@ -59,6 +59,7 @@ double metrics_tokens_per_second(struct metrics *m, double now);
 struct metrics_facts {
     const char *model;
     const struct engine_info *engine;
+    int64_t created; /* of the server, Unix time */
     struct scheduler_stats stats;
     int32_t num_waiting;     /* requests that no engine runs */
     int32_t num_connections; /* of HTTP */

@@ -26,8 +26,8 @@ static const char SUMMARY[] =
     "are answered, within --shutdown-timeout, and a second signal ends it at once.";
 
 enum {
-    MAX_UNSENT = 8 << 20, /* bytes of a stream that wait for a slow reader */
-    HTTP_THREADS = 4      /* at most; they read and encode prompts */
+    MAX_UNSENT = 2 << 20, /* bytes of a stream that wait for a slow reader */
+    HTTP_THREADS = 4      /* at most; at least two: they read and encode prompts, and one may be long */
 };
 
 /* Signals that come so soon after the first belong to the same event: timeout(1) sends its signal to the process and to
@@ -44,8 +44,8 @@ struct run {
 
 static int http_threads(void)
 {
-    const int half = (processors_allowed() + 1) / 2;
-    return half < HTTP_THREADS ? half : HTTP_THREADS;
+    const int half = processors_allowed() / 2;
+    return half < 2 ? 2 : half < HTTP_THREADS ? half : HTTP_THREADS;
 }
 
 /* systemd has opened the socket (sd_listen_fds(3)). */

@@ -63,7 +63,7 @@ void *schema_alloc(struct schema_compiler *c, size_t bytes)
     return data;
 }
 
-static void free_compiler(struct schema_compiler *c)
+void schema_compiler_free(struct schema_compiler *c)
 {
     while (c->blocks) {
         struct schema_block *next = c->blocks->next;
@@ -289,7 +289,7 @@ enum status json_schema_node(const json_t *schema, const struct json_schema_opti
         const struct conjunction j = c.rules[i].conjunction;
         grammar_define(b, c.rules[i].rule, c.status ? grammar_never(b) : conjunction_node(&c, &j));
     }
-    free_compiler(&c);
+    schema_compiler_free(&c);
     return c.status;
 }
 

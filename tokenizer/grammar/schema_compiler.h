@@ -45,6 +45,7 @@ enum {
 struct schema_block; /* of memory that lives as long as the compiler */
 struct schema_rule;
 
+/* Initialise it with options, root and err; the nodes are needed only where nodes are made. */
 struct schema_compiler {
     const struct json_schema_options *options;
     const json_t *root;
@@ -69,6 +70,7 @@ struct schema_compiler {
 };
 
 /* schema_compiler.c */
+void schema_compiler_free(struct schema_compiler *c); /* what it holds, but for the nodes */
 void *schema_alloc(struct schema_compiler *c, size_t bytes); /* zero; NULL: it has failed */
 void schema_fail(struct schema_compiler *c, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -1,4 +1,5 @@
 /* The strings and numbers that the keywords of a conjunction allow, as regular languages. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -188,7 +189,24 @@ static struct range find_range(struct schema_compiler *c, const struct conjuncti
     return r;
 }
 
-static void intersect_multiples(struct schema_compiler *c, const struct schema *s, struct regular **out)
+/* Numbers with so many digits that those who read them as doubles cannot tell whether they are multiples are left out.
+ */
+static void intersect_digits(struct schema_compiler *c, const struct schema *s, int32_t num_fraction,
+                             struct regular **out)
+{
+    enum { DOUBLE_DIGITS = 15 };
+    const int32_t behind = num_fraction > 0 ? num_fraction : 1;
+    char pattern[64];
+    struct regular *digits;
+    snprintf(pattern, sizeof pattern, "-?\\d{1,%d}(\\.\\d{1,%d})?", behind < DOUBLE_DIGITS ? DOUBLE_DIGITS - behind : 1,
+             behind);
+    if (regular_parse(pattern, strlen(pattern), false, &digits, NULL)) digits = NULL;
+    intersect(c, out, digits, s->path);
+    if (!digits) schema_out_of_memory(c);
+    regular_free(digits);
+}
+
+static void intersect_multiples(struct schema_compiler *c, const struct schema *s, bool integers, struct regular **out)
 {
     const json_t *value = json_object_get(s->json, "multipleOf");
     struct decimal d;
@@ -199,6 +217,7 @@ static void intersect_multiples(struct schema_compiler *c, const struct schema *
     else
         schema_fail(c, STATUS_UNSUPPORTED, "%s/multipleOf has too many digits for quire, which divides digit by digit",
                     s->path);
+    if (multiples && !integers) intersect_digits(c, s, d.num_fraction, out);
     regular_free(multiples);
 }
 
@@ -217,7 +236,7 @@ void schema_number_language(struct schema_compiler *c, const struct conjunction 
     if (!*out || (r.has_least && !least) || (r.has_most && !most)) schema_out_of_memory(c);
     intersect(c, out, least, path);
     intersect(c, out, most, path);
-    for (size_t i = 0; i < j->count; i++) intersect_multiples(c, j->members[i].schema, out);
+    for (size_t i = 0; i < j->count; i++) intersect_multiples(c, j->members[i].schema, integers, out);
     regular_free(least);
     regular_free(most);
 }
