@@ -271,6 +271,8 @@ static void a_head_is_refused(void **state)
         http_client_send(&c, "POST", "/echo", "", "body");
         check_status(&c, 200);
     }
+    http_client_send(&c, "POST", "/echo", "X-Refuse: 1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n", NULL);
+    check_status(&c, 401);
     http_client_close(&c);
     assert_int_equal(atomic_load(&t.num_handled), 3);
 }

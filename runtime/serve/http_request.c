@@ -191,7 +191,9 @@ static enum MHD_Result begin(struct http_worker *w, struct MHD_Connection *handl
         refuse_body(x);
     else if (!answer_preflight(x))
         show_head(x);
-    return is_hopeless ? queue_answer(x, handle) : MHD_YES;
+    /* A client that asks before it sends the body (100-continue) gets the answer in place of "Continue". */
+    const bool at_once = is_hopeless || (http_header(x, "Expect") && is_answered(x));
+    return at_once ? queue_answer(x, handle) : MHD_YES;
 }
 
 /* Bytes of the body. After an answer they are dropped, but not for ever. */
