@@ -148,13 +148,17 @@ static void refuse_body(struct http_exchange *x)
     http_exchange_refuse(x, 413, sentence);
 }
 
-/* Whether a body is announced, and whether reading it only to drop it would take too long. */
+/* Many clients do not look at an answer before they have sent their whole body. So a body that is too large is read
+ * and dropped, up to so many times the limit. */
+enum { DROPPED = 16 };
+
+/* Whether a body is announced that is too large, and whether it is even too large to be dropped. */
 static bool is_body_too_large(struct http_exchange *x, bool *is_hopeless)
 {
     const size_t limit = x->server->options.max_body;
     const char *text = http_header(x, "Content-Length");
     const unsigned long long length = text ? strtoull(text, NULL, 10) : 0;
-    *is_hopeless = length / 2 > limit;
+    *is_hopeless = length / DROPPED > limit;
     return length > limit;
 }
 
@@ -206,7 +210,7 @@ static enum MHD_Result take_body(struct http_exchange *x, const char *bytes, siz
         refuse_body(x);
     }
     x->dropped += count;
-    return x->dropped / 2 <= limit ? MHD_YES : MHD_NO;
+    return x->dropped / DROPPED <= limit ? MHD_YES : MHD_NO;
 }
 
 static void hand_over(struct http_exchange *x)
