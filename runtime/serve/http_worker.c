@@ -15,6 +15,7 @@
 #include "runtime/serve/http_state.h"
 
 static const double NEVER = 1e18;
+static const double SECONDS_IF_FULL = 1;      /* that a connection without a request is kept where others wait */
 static const double SECONDS_TO_END = 2;       /* that whole answers have to be sent when the server stops */
 static const double SECONDS_TO_ACCEPT = 0.1;  /* until a connection is accepted again that the system has refused */
 static const double SECONDS_TO_WARN = 60;     /* until that is said again */
@@ -71,14 +72,26 @@ static double close_late(struct http_worker *w, struct http_connection_list *l, 
     return NEVER;
 }
 
+static bool is_full(struct http_server *s)
+{
+    return atomic_load(&s->num_connections) >= s->options.max_connections;
+}
+
+/* How long a connection may wait for the head of a request. A server that ends awaits none, and one that is full
+ * prefers those who want to connect. */
+static double patience(struct http_server *s)
+{
+    const double idle = s->options.idle_seconds;
+    return atomic_load(&s->closing) ? 0 : is_full(s) && idle > SECONDS_IF_FULL ? SECONDS_IF_FULL : idle;
+}
+
 /* A request must be whole in time, also if a byte of it comes now and then. That bytes come at all libmicrohttpd sees
- * to. A server that ends awaits no request. */
+ * to. */
 static double close_idle(struct http_worker *w, double now)
 {
     enum { BODY = 5 }; /* a body may take so many times as long as a head */
-    const double idle = w->server->options.idle_seconds;
-    const double head = close_late(w, &w->waiting, now, atomic_load(&w->server->closing) ? 0 : idle);
-    const double body = close_late(w, &w->reading, now, BODY * idle);
+    const double head = close_late(w, &w->waiting, now, patience(w->server));
+    const double body = close_late(w, &w->reading, now, BODY * w->server->options.idle_seconds);
     return head < body ? head : body;
 }
 
@@ -120,7 +133,10 @@ static void count_connection(struct http_worker *w, int change)
     struct http_server *s = w->server;
     atomic_fetch_add(&w->connections, change);
     const int before = atomic_fetch_add(&s->num_connections, change);
-    if (change < 0 && before == s->options.max_connections) http_worker_wake(&s->workers[0], true);
+    /* The server was full, or now is. */
+    if (before == s->options.max_connections) http_worker_wake(&s->workers[0], true);
+    if (before + change == s->options.max_connections)
+        for (int i = 0; i < s->num_workers; i++) http_worker_wake(&s->workers[i], true);
 }
 
 static void forget_half_closed(struct http_worker *w, struct http_connection *c)
@@ -247,7 +263,7 @@ static void refuse_for_now(struct http_server *s, int error)
 
 static void accept_some(struct http_server *s, int listener)
 {
-    for (int i = 0; i < MAX_ACCEPTED && atomic_load(&s->num_connections) < s->options.max_connections; i++) {
+    for (int i = 0; i < MAX_ACCEPTED && !is_full(s); i++) {
         struct http_new_connection n = {.address_length = sizeof n.address};
         n.fd = accept4(listener, (struct sockaddr *)&n.address, &n.address_length, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (n.fd >= 0) {
@@ -265,8 +281,7 @@ static void accept_some(struct http_server *s, int listener)
 static void watch_listener(struct http_worker *w, double now)
 {
     struct http_server *s = w->server;
-    const bool accepts = !atomic_load(&s->closing) && now >= s->accept_again &&
-                         atomic_load(&s->num_connections) < s->options.max_connections;
+    const bool accepts = !atomic_load(&s->closing) && now >= s->accept_again && !is_full(s);
     if (accepts != s->accepting)
         for (int i = 0; i < s->listener.count; i++) {
             struct epoll_event event = {.events = EPOLLIN, .data.ptr = &s->listener.fds[i]};
