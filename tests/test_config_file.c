@@ -264,7 +264,7 @@ static void test_refusals(void **state)
         {"--seed: 1", "c:1: names have no dashes before them"},
         {"seed: 1\n  more: 2", "c:2: the line begins with a blank"},
         {"model:\n\nseed: 1", "c:1: model needs a value: --model PATH"},
-        {"port: 8000", "c:1: port: no command has a flag --port: quire has no server yet"},
+        {"api-server-count: 2", "c:1: api-server-count: no command has a flag --api-server-count: one process"},
         {"n_predict: 8", "c:1: n-predict: no command has a flag --n-predict; did you mean --max-tokens?"},
         {"stop: {a: b}", "c:1: objects, nested lists and texts of several lines"},
         {"system: |", "c:1: objects, nested lists and texts of several lines"},

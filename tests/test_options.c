@@ -217,8 +217,8 @@ static void test_refusals(void **state)
         {"--swich_on", "there is no flag --swich_on; did you mean --switch-on?"},
         {"--no", "--no could mean --no-switch-on or --no-switch-off; write the whole name"},
         /* other programs' */
-        {"--host x", "there is no flag --host: quire has no server yet: "},
-        {"--no-enable-log-requests", "there is no flag --no-enable-log-requests: requests are not logged"},
+        {"--uvicorn-log-level x", "there is no flag --uvicorn-log-level: quire serve logs requests with "},
+        {"--no-disable-log-requests", "there is no flag --no-disable-log-requests: quire serve logs requests"},
         {"-ngl 99", "there is no flag -ngl: a model lies whole on one device"},
         {"--ctx-size 5", "there is no flag --ctx-size; --help-all lists the flags"}, /* nor is --max-model-len one */
         {"--zzzzzzzzzz=3", "there is no flag --zzzzzzzzzz; --help-all lists the flags"},

@@ -163,6 +163,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
     if (options->pipeline_parallel_size > 1) e->max_in_flight = options->pipeline_parallel_size;
     e->info = loaded_model_info(options, e->loaded);
     e->info.drafter = e->drafter ? e->drafter->name : NULL;
+    e->info.grammars = e->loaded->tokenizer ? e->grammars : NULL;
     e->info.start_seconds = clock_seconds() - start;
     warn_of_interval(e);
     say_ready(e);
@@ -201,20 +202,20 @@ void engine_leave(struct engine *e)
 
 /* ---- what any thread may call ---- */
 
+enum status engine_check(const struct engine *e, const struct engine_request *request, struct error *err)
+{
+    return request_check(&e->options, e->loaded, request, err);
+}
+
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err)
 {
     struct job *job = NULL;
-    enum status status = request_check(&e->options, e->loaded, request, err);
+    enum status status = engine_check(e, request, err);
     if (status == STATUS_OK) status = job_create(e->loaded, e->text_buffer, request, &job, err);
     if (status == STATUS_OK) job->added = trace_now(e->trace);
     if (status == STATUS_OK) status = inbox_put(&e->inbox, &job->entry, id, err);
     if (status != STATUS_OK) job_free(job);
     return status;
-}
-
-struct structured_cache *engine_structured(struct engine *e)
-{
-    return grammars_cache(e->grammars);
 }
 
 void engine_abort(struct engine *e, uint64_t id)

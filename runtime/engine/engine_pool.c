@@ -1,11 +1,11 @@
 #include "runtime/engine/engine_pool.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/plural.h"
+#include "base/thread.h"
 #include "kernels/backend.h"
 #include "kernels/gpu_list.h"
 #include "kernels/ranks.h"
@@ -67,8 +67,9 @@ struct engine_pool {
     uint64_t seed, num_added;
     pthread_mutex_t lock;
     pthread_cond_t has_work; /* a worker became busy, or the pool ends */
-    pthread_cond_t has_news; /* `news` became true */
+    pthread_cond_t has_news; /* `news` or `woken` became true */
     bool news;               /* a worker opened its engine or ended a step, and the caller does not know it yet */
+    bool woken;              /* engine_pool_wake was called, and no wait has returned for it yet */
     pthread_cond_t has_agreed;
     struct agreement agreement;
     bool failed; /* an engine did not open */
@@ -188,20 +189,6 @@ static void *run_worker(void *context)
     return NULL;
 }
 
-/* Signals are for the thread that runs the command, whose system calls they may interrupt; faults are handled where
- * they happen. */
-static int start_thread(struct worker *w)
-{
-    static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV};
-    sigset_t set, before;
-    sigfillset(&set);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&set, faults[i]);
-    pthread_sigmask(SIG_SETMASK, &set, &before);
-    const int error = pthread_create(&w->thread, NULL, run_worker, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 /* ---- opening ---- */
 
 static enum status out_of_memory(struct error *err)
@@ -306,7 +293,7 @@ static enum status name_worker(const struct worker *w, enum status status, struc
 
 static enum status begin_opening(struct engine_pool *p, struct worker *w, struct error *err)
 {
-    w->has_thread = start_thread(w) == 0;
+    w->has_thread = thread_start(&w->thread, run_worker, w) == 0;
     if (w->has_thread) return STATUS_OK;
     pthread_mutex_lock(&p->lock);
     p->failed = true;
@@ -547,9 +534,9 @@ enum status engine_pool_add(struct engine_pool *p, const struct engine_request *
     return STATUS_OK;
 }
 
-struct structured_cache *engine_pool_structured(struct engine_pool *p)
+enum status engine_pool_check(const struct engine_pool *p, const struct engine_request *request, struct error *err)
 {
-    return engine_structured(p->workers[0].engine);
+    return engine_check(p->workers[0].engine, request, err);
 }
 
 void engine_pool_abort(struct engine_pool *p, uint64_t id)
@@ -602,9 +589,9 @@ enum status engine_pool_step(struct engine_pool *p, bool *worked, struct error *
     const struct worker *failed = NULL;
     enum status status = STATUS_OK;
     pthread_mutex_lock(&p->lock);
-    while (!p->news && any_busy(p)) pthread_cond_wait(&p->has_news, &p->lock);
+    while (!p->news && !p->woken && any_busy(p)) pthread_cond_wait(&p->has_news, &p->lock);
     *worked = p->news;
-    p->news = false;
+    p->news = p->woken = false;
     for (int i = 0; i < p->size; i++) {
         struct worker *w = &p->workers[i];
         append(&pieces, &w->ready);
@@ -624,6 +611,30 @@ bool engine_pool_has_work(struct engine_pool *p)
     const bool has_work = p->news || any_busy(p);
     pthread_mutex_unlock(&p->lock);
     return has_work;
+}
+
+void engine_pool_wait(struct engine_pool *p)
+{
+    if (p->size == 1) {
+        engine_wait(p->workers[0].engine);
+        return;
+    }
+    pthread_mutex_lock(&p->lock);
+    while (!p->news && !p->woken && !any_busy(p)) pthread_cond_wait(&p->has_news, &p->lock);
+    p->woken = false;
+    pthread_mutex_unlock(&p->lock);
+}
+
+void engine_pool_wake(struct engine_pool *p)
+{
+    if (p->size == 1) {
+        engine_wake(p->workers[0].engine);
+        return;
+    }
+    pthread_mutex_lock(&p->lock);
+    p->woken = true;
+    pthread_cond_signal(&p->has_news);
+    pthread_mutex_unlock(&p->lock);
 }
 
 int32_t engine_pool_num_computed(struct engine_pool *p, uint64_t id)

@@ -561,11 +561,11 @@ static int generate(struct generate_options *o)
     o->engine.cancel = interrupt_flag();
     const int exit_status = open_and_run(&run);
     prompt_rules_free(&run.prompts);
+    window_free(&run.window);
     engine_pool_leave(run.pool);
     struct result *r;
     while ((r = result_queue_take_any(&run.queue)) != NULL) result_free(r);
     text_free(&run.line);
-    window_free(&run.window);
     id_set_free(&run.ids);
     inputs_close(&run.inputs);
     answers_close(&run.answers);
@@ -598,6 +598,9 @@ static int check_and_run(void *options)
     if (check_flags(o, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     o->input.are_texts = strcmp(o->format, "text") == 0;
     o->model_name = o->served_model_name ? o->served_model_name : o->engine.model;
+    const enum status status = structured_flags_read(&o->structured, &err);
+    if (status != STATUS_OK)
+        return command_fail(COMMAND, &err, status == STATUS_INVALID ? EXIT_STATUS_USAGE : EXIT_STATUS_FAILURE);
     if (template_flags_read(&o->template, &err) != STATUS_OK ||
         model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK ||
         node_prepare(&o->engine, &err) != STATUS_OK)

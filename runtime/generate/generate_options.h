@@ -7,6 +7,7 @@
 #include "runtime/generate/shard.h"
 #include "runtime/inputs.h"
 #include "runtime/options/sampling_flags.h"
+#include "runtime/options/structured_flags.h"
 #include "runtime/options/template_flags.h"
 #include "runtime/prompts/prompt.h"
 
@@ -15,6 +16,7 @@ struct generate_options {
     struct log log;
     struct sampling_flags sampling;
     struct chat_setup_options template;
+    struct structured_flags structured;
     struct input_list input;
     const char *word, *output, *format;
     const char *system; /* as it is given, and then its text */

@@ -1,4 +1,4 @@
-/* What the table of answer_formats.c says of each form. */
+/* What the tables of tool_formats.c and reasoning_formats.c say of each form. */
 #ifndef QUIRE_RUNTIME_ANSWER_FORMATS_H
 #define QUIRE_RUNTIME_ANSWER_FORMATS_H
 
@@ -44,6 +44,11 @@ struct tool_form {
     bool guesses;                       /* XML: a value without a type in the schema is JSON if it can be */
     const char *quote;                  /* LITERAL: the mark around strings; NULL: Python's quotes */
     struct call_marks marks;
+    /* How a call that must come is written, where several ways can be read: */
+    bool writes_list;                     /* JSON: a list of objects */
+    bool writes_lines;                    /* each part on a line of its own */
+    bool writes_value_lines;              /* XML: each value, too */
+    const char *name_key, *arguments_key; /* JSON; NULL: "name" and "arguments" */
     const char *signs[FORM_MAX_MARKS]; /* a template that has all of them is made for this form; none: not found so */
 };
 
@@ -56,5 +61,16 @@ struct reasoning_form {
     bool is_harmony;
     const char *signs[FORM_MAX_MARKS];
 };
+
+/* Another name of a form. A list of them ends with NULL. */
+struct answer_alias {
+    const char *alias, *name;
+};
+/* The name that it stands for, or itself. */
+const char *answer_alias_resolve(const struct answer_alias *aliases, const char *name);
+/* Whether one of marks[count] has a special token of the tokenizer in it. Any mark may be NULL. */
+bool answer_marks_are_special(const char *const *marks, int count, const struct tokenizer *t);
+/* Whether the source has all of the signs, and there are any. */
+bool answer_signs_are_in(const char *const *signs, const char *source);
 
 #endif

@@ -44,8 +44,6 @@ static void refuse_value(struct translation *t, const char *name, const json_t *
         const char *name, *expected;
         bool asks_for_nothing;
     } known[] = {
-        {"response_format", "{\"type\": \"text\"}: quire does not force a format",
-         json_is_word(json_object_get(value, "type"), "text")},
         {"echo", "false: only a completion repeats its prompt", json_is_false(value)},
         {"add_special_tokens", "false: the chat template writes them", json_is_false(value)},
         {"use_beam_search", "false: a beam search is asked for with beam_width", json_is_false(value)},
@@ -110,13 +108,15 @@ static void force_tools(struct translation *t, const json_t *tools, const json_t
     else if (json_array_size(tools) == 0 || (name && !has_tool(tools, name)))
         json_reader_fail(t->body, STATUS_INVALID, "tool_choice asks for a call of %s, but tools has none%s",
                          name ? show_string(name).text : "a tool", name ? " of this name" : "");
+    else if (json_reader_get(t->body, "structured_outputs"))
+        json_reader_fail(t->body, STATUS_INVALID, "tool_choice and structured_outputs both give the answer's form");
     else if (!t->tools)
         json_reader_fail(
             t->body, STATUS_UNSUPPORTED,
             "tool_choice must be \"auto\" or \"none\": it is not known in which form this model calls tools");
     else if (t->body->status == STATUS_OK)
         t->body->status = tool_format_force(t->tools, tools, name, &form, t->body->err);
-    if (form) put(t, "structured_outputs", form);
+    if (form) put(t, "structured_outputs", json_pack("{s:o}", "structural_tag", form));
 }
 
 static void read_tools(struct translation *t)

@@ -1,15 +1,16 @@
 /* The bodies of requests to OpenAI's /v1/chat/completions and /v1/completions
  * (https://platform.openai.com/docs/api-reference). Their fields:
  *
- *   taken       messages or prompt, tools, tool_choice, parallel_tool_calls, n, temperature, top_p, max_tokens,
- *               max_completion_tokens, stop, seed, logit_bias, presence_penalty, frequency_penalty, logprobs,
- *               top_logprobs, best_of, echo, reasoning_effort (as a value for the template); and, as vLLM's server
- * takes them, the sampling fields that OpenAI does not have, documents, chat_template_kwargs, add_generation_prompt,
- * continue_final_message, add_special_tokens, cache_salt, priority, include_reasoning, return_token_ids and
- * return_tokens_as_token_ids returned    model, metadata served      stream and stream_options: how a server sends its
- * response (api.h); a line of a batch is not changed no effect   user, store, service_tier, safety_identifier,
- * prompt_cache_key, prompt_cache_retention; response_format
- *               {"type": "text"}; modalities ["text"]; suffix ""; use_beam_search false
+ *   taken       messages or prompt, tools, tool_choice, parallel_tool_calls, response_format, n, temperature, top_p,
+ *               max_tokens, max_completion_tokens, stop, seed, logit_bias, presence_penalty, frequency_penalty,
+ *               logprobs, top_logprobs, best_of, echo, reasoning_effort (as a value for the template); and, as vLLM's
+ *               server takes them, structured_outputs, the sampling fields that OpenAI does not have, documents,
+ *               chat_template_kwargs, add_generation_prompt, continue_final_message, add_special_tokens, cache_salt,
+ *               priority, include_reasoning, return_token_ids and return_tokens_as_token_ids
+ *   returned    model, metadata
+ *   served      stream and stream_options: how a server sends its response (api.h); a line of a batch is not changed
+ *   no effect   user, store, service_tier, safety_identifier, prompt_cache_key, prompt_cache_retention; modalities
+ *               ["text"]; suffix ""; use_beam_search false
  *
  * tool_choice "none" leaves the tools out of the prompt, as the model must not call them. Every other field, and every
  * other value of these, is refused by name, because the answer would not be what it asks for. */

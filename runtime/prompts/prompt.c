@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "runtime/prompts/answer_formats.h"
 #include "runtime/prompts/answer_parts.h"
 #include "runtime/prompts/openai_batch.h"
 #include "runtime/prompts/request_fields.h"
@@ -70,6 +71,16 @@ static enum status set_formats(const struct prompt_options *o, struct prompt_rul
     return choose_format(&reasoning, o->reasoning_parser, source, &out->reasoning, &out->parses_reasoning, err);
 }
 
+/* A form that the flags give is found wrong before any line is read; the constraint is in the cache then. */
+static enum status check_structure(const struct prompt_rules *rules, struct error *err)
+{
+    struct constraint *constraint = NULL;
+    if (!rules->structured) return STATUS_OK;
+    const enum status status = structured_fields_constraint(rules->structured, rules->grammars, &constraint, err);
+    constraint_free(constraint);
+    return status;
+}
+
 enum status prompt_rules_make(const struct engine_info *engine, const struct prompt_options *o,
                               struct prompt_rules *out, struct error *err)
 {
@@ -81,6 +92,8 @@ enum status prompt_rules_make(const struct engine_info *engine, const struct pro
                                  .warn_of_text = o->as_chat < 0,
                                  .model_name = o->model_name,
                                  .defaults = engine->default_sampling,
+                                 .structured = o->structured,
+                                 .grammars = engine->grammars,
                                  .max_tokens_given = of_model || is_given(o, "max_tokens"),
                                  .vocab_size = config->spec.vocab_size,
                                  .num_ids = engine->num_ids,
@@ -92,6 +105,7 @@ enum status prompt_rules_make(const struct engine_info *engine, const struct pro
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the sampling fields");
     enum status status = set_chat(o, out, err);
     if (status == STATUS_OK) status = set_formats(o, out, err);
+    if (status == STATUS_OK) status = check_structure(out, err);
     return status ? status : sampling_params_check(&out->defaults, out->num_ids, err);
 }
 
@@ -110,6 +124,7 @@ void prompt_free(struct prompt *p)
     token_list_free(&p->tokens);
     sampling_params_free(&p->params);
     free(p->cache_salt);
+    constraint_free(p->constraint);
     *p = (struct prompt){0};
 }
 
@@ -122,6 +137,7 @@ enum status prompt_request(const struct prompt *p, struct engine_request *out, s
                                    .params = &p->params,
                                    .cache_salt = p->cache_salt,
                                    .priority = p->priority,
+                                   .constraint = p->constraint,
                                    .at_start = p->is_chat};
     return STATUS_OK;
 }
@@ -140,6 +156,22 @@ enum status prompt_check_text(const char *text, size_t length, struct error *err
 bool prompt_line_is_blank(const char *line, size_t length)
 {
     return json_leading_blanks(line, length) == length;
+}
+
+/* ---- the form of answers ---- */
+
+/* Holds the answers to a form, before which they may have the thought that is taken apart from them. A thought whose
+ * marks are special tokens has no place in a grammar. */
+static enum status constrain(const struct prompt_rules *rules, const struct structured_fields *fields,
+                             struct prompt *out, struct error *err)
+{
+    struct structured_fields whole = *fields;
+    const struct answer_format *reasoning = out->parts.reasoning;
+    if (reasoning && !reasoning_format_is_special(reasoning, rules->tokenizer)) {
+        const struct reasoning_form *form = (const struct reasoning_form *)reasoning;
+        whole.structured.thought = (struct structured_thought){form->begins, form->ends, out->parts.in_reasoning};
+    }
+    return structured_fields_constraint(&whole, rules->grammars, &out->constraint, err);
 }
 
 /* ---- the prompt ---- */
@@ -203,8 +235,8 @@ static enum status encode_chat(const struct prompt_rules *rules, struct chat_inp
     if (status == STATUS_OK && rules->has_states)
         out->num_lasting = chat_setup_lasting(&rules->chat, rules->tokenizer, input, &out->tokens);
     if (status == STATUS_OK && out->parts.reasoning)
-        out->parts.in_reasoning = answer_parts_in_reasoning(out->parts.reasoning, text.text.data,
-                                                            chat_setup_answer_start(&text), text.text.length);
+        status = answer_parts_in_reasoning(out->parts.reasoning, text.text.data, chat_setup_answer_start(&text),
+                                           text.text.length, &out->parts.in_reasoning, err);
     marked_text_free(&text);
     return status;
 }
@@ -311,6 +343,15 @@ static void read_cache_salt(struct json_reader *r, struct prompt *out)
         json_reader_fail(r, STATUS_OUT_OF_MEMORY, "no memory for cache_salt");
 }
 
+/* A line that says which form its answers have says it in place of the rules. */
+static void read_structure(struct json_reader *r, const struct prompt_rules *rules, struct prompt *out)
+{
+    struct structured_fields fields;
+    const bool is_given = structured_json_read(r, &fields);
+    const struct structured_fields *chosen = is_given ? &fields : rules->structured;
+    if (r->status == STATUS_OK && chosen) r->status = constrain(rules, chosen, out, r->err);
+}
+
 /* A field of an unknown name is refused: a misspelt one would be ignored silently. */
 static void check_names(struct json_reader *r)
 {
@@ -351,7 +392,7 @@ static void free_length(const struct prompt_rules *rules, struct prompt *out)
     if (out->is_chat && !rules->max_tokens_given) out->params.max_tokens = -1;
 }
 
-/* Whether and how answers are taken apart. The marks of some formats are special tokens, which then must be shown. */
+/* Whether and how answers are taken apart. The marks of a format may be special tokens, which then must be shown. */
 static void read_parts(struct json_reader *r, const struct prompt_rules *rules, struct prompt *out)
 {
     const json_t *tools = json_reader_get(r, "tools");
@@ -363,8 +404,8 @@ static void read_parts(struct json_reader *r, const struct prompt_rules *rules, 
         parts->tool_list = json_incref((json_t *)tools);
     }
     if (rules->parses_reasoning || of_batch) parts->reasoning = rules->reasoning;
-    const bool special =
-        (parts->tools && parts->tools->needs_special) || (parts->reasoning && parts->reasoning->needs_special);
+    const bool special = (parts->tools && tool_format_is_special(parts->tools, rules->tokenizer)) ||
+                         (parts->reasoning && reasoning_format_is_special(parts->reasoning, rules->tokenizer));
     if (special && !json_reader_get(r, "skip_special_tokens")) out->params.skip_special_tokens = false;
 }
 
@@ -381,6 +422,7 @@ enum status prompt_read_object(const json_t *object, const struct prompt_rules *
     read_parts(&r, rules, out);
     if (r.status == STATUS_OK) r.status = check_params(rules, &out->params, err);
     if (r.status == STATUS_OK) read_prompt(&r, rules, out);
+    if (r.status == STATUS_OK) read_structure(&r, rules, out);
     if (r.status == STATUS_OK && out->openai.echo) read_echo(&r, rules, out);
     return r.status;
 }
@@ -427,5 +469,6 @@ enum status prompt_parse(const struct prompt_rules *rules, const char *line, siz
     }
     out->is_chat = rules->as_chat;
     free_length(rules, out);
-    return encode_text(rules, line, length, TOKENIZER_ADD_SPECIAL, out, err);
+    status = encode_text(rules, line, length, TOKENIZER_ADD_SPECIAL, out, err);
+    return status == STATUS_OK && rules->structured ? constrain(rules, rules->structured, out, err) : status;
 }

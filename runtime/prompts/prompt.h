@@ -9,10 +9,11 @@
  *                                             where that message does. "add_special_tokens": false is for texts: no bos
  *
  * with "id" (or "custom_id"), a string or an integer, which comes back with the answer, "cache_salt", a string, and
- * "priority", an integer (both as in struct engine_request), and any of the sampling fields of
- * scheduler/sampling_params.h by their names. null counts as not given, NaN does not; 5.0 is an integer, and a seed of
- * -1 is none. Of equal names the last counts. A field of another name is refused: a misspelt one would be ignored
- * silently. Lines of OpenAI's batch files (openai_batch.h) may stand among the others.
+ * "priority", an integer (both as in struct engine_request), "response_format" or "structured_outputs" (the form of the
+ * answers, structured_json.h), and any of the sampling fields of scheduler/sampling_params.h by their names. null
+ * counts as not given, NaN does not; 5.0 is an integer, and a seed of -1 is none. Of equal names the last counts. A
+ * field of another name is refused: a misspelt one would be ignored silently. Lines of OpenAI's batch files
+ * (openai_batch.h) may stand among the others.
  *
  * The answer to a conversation may be as long as max_model_len lets it, unless the line or the rules give max_tokens.
  */
@@ -25,6 +26,7 @@
 #include "runtime/prompts/answer_parser.h"
 #include "runtime/prompts/chat_setup.h"
 #include "runtime/prompts/openai_request.h"
+#include "runtime/prompts/structured_json.h"
 #include "scheduler/sampling_params.h"
 #include "tokenizer/tokenizer.h"
 
@@ -47,11 +49,13 @@ struct prompt_rules {
     /* How the model writes calls of tools and reasoning; NULL: such text is a part of the answer's. */
     const struct answer_format *tools, *reasoning;
     bool parses_tools, parses_reasoning; /* of every conversation; else only of lines of a batch that have tools */
-    struct sampling_params defaults;     /* for the fields that a line does not give */
-    bool max_tokens_given;               /* defaults.max_tokens counts for conversations, too */
-    bool has_states;                     /* the model has recurrent layers, for which num_lasting of a prompt matters */
-    int32_t vocab_size, num_ids, max_n;  /* bounds of a prompt's token ids, of an answer's,
-                                             and of a line's sequences */
+    const struct structured_fields *structured; /* the form of answers to lines that give none; NULL: any text */
+    struct grammars *grammars;                  /* the engine's, which make constraints of forms */
+    struct sampling_params defaults;            /* for the fields that a line does not give */
+    bool max_tokens_given;                      /* defaults.max_tokens counts for conversations, too */
+    bool has_states;                    /* the model has recurrent layers, for which num_lasting of a prompt matters */
+    int32_t vocab_size, num_ids, max_n; /* bounds of a prompt's token ids, of an answer's,
+                                            and of a line's sequences */
 };
 
 /* What the flags of a command say of its prompts. What the pointers point to is referred to. */
@@ -67,6 +71,7 @@ struct prompt_options {
     const char *tool_parser, *reasoning_parser; /* names of formats (answer_parser.h), "none", or "auto": what the chat
                                                    template is made for; NULL: likewise, but only for lines of a batch
                                                    that have tools */
+    const struct structured_fields *structured; /* the form of answers to lines that give none; NULL: any text */
 };
 
 /* The rules of a command: the model's tokenizer, chat template and limits, and its sampling defaults with the flags
@@ -89,6 +94,7 @@ struct prompt {
     struct sampling_params params;
     char *cache_salt; /* NULL: the line has none */
     int32_t priority;
+    struct constraint *constraint; /* what the answers must be; NULL: any text */
 };
 void prompt_free(struct prompt *p); /* safe on a zeroed struct */
 

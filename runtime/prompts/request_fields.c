@@ -27,6 +27,8 @@ static const struct {
     {"custom_id", {FIELD_TAKEN}},
     {"cache_salt", {FIELD_TAKEN, FIELD_TAKEN, FIELD_TAKEN}},
     {"priority", {FIELD_TAKEN, FIELD_TAKEN, FIELD_TAKEN}},
+    {"response_format", {FIELD_TAKEN, FIELD_TAKEN, FIELD_TAKEN}},
+    {"structured_outputs", {FIELD_TAKEN, FIELD_TAKEN, FIELD_TAKEN}},
     {"max_tokens", {FIELD_TAKEN, FIELD_TRANSLATED, FIELD_TRANSLATED}},
     {"max_completion_tokens", {FIELD_UNKNOWN, FIELD_TRANSLATED, FIELD_TRANSLATED}},
     {"logprobs", {FIELD_TAKEN, FIELD_TRANSLATED, FIELD_TRANSLATED}},

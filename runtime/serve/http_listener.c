@@ -66,6 +66,14 @@ static enum status resolve(const struct http_options *o, struct addrinfo **out, 
                      error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
 }
 
+/* Whether the system has named this address already. */
+static bool is_repeated(const struct addrinfo *found, const struct addrinfo *a)
+{
+    for (; found != a; found = found->ai_next)
+        if (found->ai_addrlen == a->ai_addrlen && memcmp(found->ai_addr, a->ai_addr, a->ai_addrlen) == 0) return true;
+    return false;
+}
+
 /* All addresses of the name get the same port. An address of a kind that this machine does not have is left out. */
 static enum status listen_on_name(const struct http_options *o, struct http_listener *l, struct error *err)
 {
@@ -75,6 +83,7 @@ static enum status listen_on_name(const struct http_options *o, struct http_list
     int port = o->port, error = 0;
     for (const struct addrinfo *a = found; a && l->count < HTTP_MAX_SOCKETS; a = a->ai_next) {
         set_port(a->ai_addr, port);
+        if (is_repeated(found, a)) continue;
         error = listen_on_address(a, &l->fds[l->count]);
         if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) continue;
         if (error != 0) break;

@@ -222,6 +222,7 @@ static void hand_over(struct http_exchange *x)
 static enum MHD_Result finish(struct http_exchange *x, struct MHD_Connection *handle)
 {
     bool waits = false;
+    http_connection_set_whole(x->connection);
     if (!x->handed && !is_answered(x)) hand_over(x);
     pthread_mutex_lock(&x->lock);
     const bool is_missing = x->answer == ANSWER_NONE && x->ended;

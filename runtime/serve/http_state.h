@@ -26,8 +26,9 @@ struct http_connection { /* lives as long as the daemon has the connection */
     struct http_worker *worker;
     struct MHD_Connection *handle;
     struct http_exchange *exchange; /* NULL: the head of the next request is awaited */
-    double since;                   /* when that wait began */
+    double since;                   /* when that wait began, or that for the rest of a request */
     bool half_closed;               /* the client sends nothing more */
+    struct http_connection *next_half_closed;
     int fd;
     char peer[INET6_ADDRSTRLEN];
 };
@@ -49,7 +50,9 @@ struct http_worker {
     pthread_t thread;
     int epoll, wake;
     struct http_connection_list waiting; /* for the head of a request; the longest first */
-    struct http_connection_list busy;    /* with a request, or about to be closed */
+    struct http_connection_list reading; /* the body of a request; the longest first */
+    struct http_connection_list busy;    /* with a request that is whole, or about to be closed */
+    struct http_connection *half_closed; /* in this turn */
     int num_exchanges;
     bool was_told;          /* libmicrohttpd has announced the connection that was added last */
     struct random ids;      /* of requests */
@@ -67,6 +70,7 @@ struct http_server {
     struct http_listener listener; /* of the first worker once it runs */
     bool accepting;                /* the first worker's epoll has the listener */
     double accept_again;           /* time before which the system would refuse another connection */
+    double warn_again;             /* time before which nothing is said about that */
     atomic_int num_connections;
     atomic_int holding; /* http_send_several_begin without its end */
     atomic_bool closing, stopping;
@@ -125,8 +129,9 @@ void *http_worker_run(void *worker);
 void http_worker_wake(struct http_worker *w, bool always);
 /* Puts the exchange into the inbox. */
 void http_worker_tell(struct http_worker *w, struct http_exchange *x);
-/* The connection has a request, or waits for the next. */
+/* The connection has the head of a request, or waits for the next. */
 void http_connection_set_exchange(struct http_connection *c, struct http_exchange *x);
+void http_connection_set_whole(struct http_connection *c); /* the request */
 
 /* ---- http_request.c: what libmicrohttpd calls ---- */
 

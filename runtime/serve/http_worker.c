@@ -17,6 +17,7 @@
 static const double NEVER = 1e18;
 static const double SECONDS_TO_END = 2;       /* that whole answers have to be sent when the server stops */
 static const double SECONDS_TO_ACCEPT = 0.1;  /* until a connection is accepted again that the system has refused */
+static const double SECONDS_TO_WARN = 60;     /* until that is said again */
 enum { MAX_EVENTS = 128, MAX_ACCEPTED = 64 }; /* in one turn */
 
 /* ---- the lists of connections ---- */
@@ -37,12 +38,11 @@ static void append_connection(struct http_connection_list *l, struct http_connec
     l->last = c;
 }
 
-/* libmicrohttpd sees the end of the connection and closes it. */
-static void hang_up(struct http_connection *c)
+static void move_connection(struct http_connection *c, struct http_connection_list *l)
 {
-    shutdown(c->fd, SHUT_RDWR);
     unlink_connection(c);
-    append_connection(&c->worker->busy, c);
+    append_connection(l, c);
+    c->since = clock_seconds();
 }
 
 void http_connection_set_exchange(struct http_connection *c, struct http_exchange *x)
@@ -50,23 +50,36 @@ void http_connection_set_exchange(struct http_connection *c, struct http_exchang
     struct http_worker *w = c->worker;
     w->num_exchanges += (x != NULL) - (c->exchange != NULL);
     c->exchange = x;
-    unlink_connection(c);
-    append_connection(x ? &w->busy : &w->waiting, c);
-    c->since = clock_seconds();
+    move_connection(c, x ? &w->reading : &w->waiting);
 }
 
-/* Connections that have brought no whole head for so long are closed, also if a byte comes now and then. Returns when
- * the next will have waited too long. */
-static double close_idle(struct http_worker *w, double now)
+void http_connection_set_whole(struct http_connection *c)
 {
-    const bool closing = atomic_load(&w->server->closing);
-    while (w->waiting.first) {
-        struct http_connection *c = w->waiting.first;
-        const double end = c->since + w->server->options.idle_seconds;
-        if (now < end && !closing) return end;
-        hang_up(c);
+    move_connection(c, &c->worker->busy);
+}
+
+/* Closes connections that have been in the list for so long: libmicrohttpd sees their end. Returns when the next will
+ * have been. */
+static double close_late(struct http_worker *w, struct http_connection_list *l, double now, double seconds)
+{
+    while (l->first) {
+        struct http_connection *c = l->first;
+        if (now < c->since + seconds) return c->since + seconds;
+        shutdown(c->fd, SHUT_RDWR);
+        move_connection(c, &w->busy);
     }
     return NEVER;
+}
+
+/* A request must be whole in time, also if a byte of it comes now and then. That bytes come at all libmicrohttpd sees
+ * to. A server that ends awaits no request. */
+static double close_idle(struct http_worker *w, double now)
+{
+    enum { BODY = 5 }; /* a body may take so many times as long as a head */
+    const double idle = w->server->options.idle_seconds;
+    const double head = close_late(w, &w->waiting, now, atomic_load(&w->server->closing) ? 0 : idle);
+    const double body = close_late(w, &w->reading, now, BODY * idle);
+    return head < body ? head : body;
 }
 
 /* ---- a connection begins and ends ---- */
@@ -110,12 +123,20 @@ static void count_connection(struct http_worker *w, int change)
     if (change < 0 && before == s->options.max_connections) http_worker_wake(&s->workers[0], true);
 }
 
+static void forget_half_closed(struct http_worker *w, struct http_connection *c)
+{
+    struct http_connection **at = &w->half_closed;
+    while (*at && *at != c) at = &(*at)->next_half_closed;
+    if (*at) *at = c->next_half_closed;
+}
+
 static void end_connection(struct http_worker *w, void **context)
 {
     struct http_connection *c = *context;
     count_connection(w, -1);
     if (!c) return;
     epoll_ctl(w->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+    if (c->half_closed) forget_half_closed(w, c);
     unlink_connection(c);
     free(c);
     *context = NULL;
@@ -134,6 +155,10 @@ static void notice_connection(void *worker, struct MHD_Connection *handle, void 
 static void notice_half_close(struct http_connection *c)
 {
     struct http_exchange *x = c->exchange;
+    if (!c->half_closed) {
+        c->next_half_closed = c->worker->half_closed;
+        c->worker->half_closed = c;
+    }
     c->half_closed = true;
     if (!x) return;
     pthread_mutex_lock(&x->lock);
@@ -142,6 +167,17 @@ static void notice_half_close(struct http_connection *c)
         http_exchange_resume(x);
     }
     pthread_mutex_unlock(&x->lock);
+}
+
+/* libmicrohttpd 0.9.75 overlooks the end of what a client sends if it came together with the last bytes: it reads them
+ * and waits for another event. This makes one; what is not read stays readable. */
+static void repeat_ends(struct http_worker *w)
+{
+    while (w->half_closed) {
+        struct http_connection *c = w->half_closed;
+        w->half_closed = c->next_half_closed;
+        shutdown(c->fd, SHUT_RD);
+    }
 }
 
 /* ---- accepting ---- */
@@ -199,6 +235,16 @@ static bool is_refused_by_system(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
+static void refuse_for_now(struct http_server *s, int error)
+{
+    const double now = clock_seconds();
+    if (now >= s->warn_again) {
+        log_write(s->options.log, LOG_WARNING, "cannot accept a connection: %s", strerror(error));
+        s->warn_again = now + SECONDS_TO_WARN;
+    }
+    s->accept_again = now + SECONDS_TO_ACCEPT;
+}
+
 static void accept_some(struct http_server *s, int listener)
 {
     for (int i = 0; i < MAX_ACCEPTED && atomic_load(&s->num_connections) < s->options.max_connections; i++) {
@@ -209,8 +255,7 @@ static void accept_some(struct http_server *s, int listener)
         } else if (errno == EAGAIN) {
             return;
         } else if (is_refused_by_system(errno)) {
-            log_write(s->options.log, LOG_WARNING, "cannot accept a connection: %s", strerror(errno));
-            s->accept_again = clock_seconds() + SECONDS_TO_ACCEPT;
+            refuse_for_now(s, errno);
             return;
         }
     }
@@ -300,7 +345,7 @@ static int wait_for_events(struct http_worker *w, double end, struct epoll_event
 
 static bool is_listener(const struct http_server *s, const void *what)
 {
-    for (int i = 0; i < s->listener.count; i++)
+    for (int i = 0; i < HTTP_MAX_SOCKETS; i++)
         if (what == &s->listener.fds[i]) return true;
     return false;
 }
@@ -334,12 +379,12 @@ static void turn(struct http_worker *w, double end)
     look_at_events(w, events, count);
     empty_inbox(w);
     MHD_run(w->daemon);
+    repeat_ends(w);
 }
 
-/* Nobody will get an answer that is not whole by now. */
-static void lose_exchanges(struct http_worker *w)
+static void lose_exchanges_of(struct http_connection_list *l)
 {
-    for (struct http_connection *c = w->busy.first; c; c = c->next) {
+    for (struct http_connection *c = l->first; c; c = c->next) {
         struct http_exchange *x = c->exchange;
         if (!x) continue;
         pthread_mutex_lock(&x->lock);
@@ -350,6 +395,13 @@ static void lose_exchanges(struct http_worker *w)
         http_exchange_resume(x);
         pthread_mutex_unlock(&x->lock);
     }
+}
+
+/* Nobody will get an answer that is not whole by now. */
+static void lose_exchanges(struct http_worker *w)
+{
+    lose_exchanges_of(&w->reading);
+    lose_exchanges_of(&w->busy);
 }
 
 void *http_worker_run(void *worker)

@@ -1,6 +1,7 @@
-/* Answers with calls and thoughts. The input's first two bytes choose the forms of both, whether the prompt began a
- * thought, and whether the tools are known; the third cuts the rest, which is the answer. */
+/* Answers with calls and thoughts. The input's first two lines are the names of the forms of both. The third has a "t"
+ * if the tools are known and an "o" if the prompt began a thought; its length cuts the answer, which is the rest. */
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -59,7 +60,7 @@ static void parse(const struct answer_parser_options *options, struct fuzz_part 
     struct error err;
     *parts = (struct parts){.kind = -1, .is_utf8 = utf8_valid_prefix(text.bytes, text.length) == text.length};
     fuzz_require(answer_parser_create(options, take, parts, &parser, &err) == STATUS_OK, err.text);
-    for (size_t at = 0, size = 1; at < text.length; size = size % most + 1) {
+    for (size_t at = 0, size = most; at < text.length; size = size % most + 1) {
         const size_t left = text.length - at, piece = size < left ? size : left;
         fuzz_require(answer_parser_add(parser, text.bytes + at, piece), "no memory");
         at += piece;
@@ -76,33 +77,42 @@ static void parts_free(struct parts *p)
     text_free(&p->arguments);
 }
 
-static int count(const struct answer_format *at(int))
+/* A form of the name in the next line; NULL: there is none. */
+static const struct answer_format *read_format(struct fuzz_part *rest,
+                                               const struct answer_format *find(const char *name))
 {
-    int n = 0;
-    while (at(n)) n++;
-    return n;
+    char *name = fuzz_string(fuzz_split(rest, '\n'));
+    const struct answer_format *format = find(name);
+    free(name);
+    return format;
+}
+
+static bool has_flag(struct fuzz_part flags, char flag)
+{
+    return flags.length > 0 && memchr(flags.bytes, flag, flags.length);
+}
+
+static bool is_same(const struct text *a, const struct text *b)
+{
+    return a->length == b->length && (a->length == 0 || memcmp(a->data, b->data, a->length) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size < 3) return 0;
-    const struct fuzz_part text = {(const char *)data + 3, size - 3};
+    struct fuzz_part text = {(const char *)data, size};
+    struct answer_parser_options options = {.tools = read_format(&text, tool_format_find)};
+    options.reasoning = read_format(&text, reasoning_format_find);
+    const struct fuzz_part flags = fuzz_split(&text, '\n');
     json_t *list = json_loads(tools, 0, NULL);
     fuzz_require(list != NULL, "no memory");
-    const struct answer_parser_options options = {
-        .tools = tool_format_at(data[0] % (count(tool_format_at) + 1)),
-        .reasoning = reasoning_format_at((data[1] & 31) % (count(reasoning_format_at) + 1)),
-        .in_reasoning = data[1] >> 7,
-        .tool_list = data[1] >> 6 & 1 ? list : NULL};
+    options.in_reasoning = has_flag(flags, 'o');
+    if (has_flag(flags, 't')) options.tool_list = list;
     struct parts whole, bytes, pieces;
     parse(&options, text, text.length + 1, &whole);
     parse(&options, text, 1, &bytes);
-    parse(&options, text, data[2] + 1, &pieces);
-    fuzz_require(
-        whole.shown.length == bytes.shown.length && whole.shown.length == pieces.shown.length &&
-            (whole.shown.length == 0 || (memcmp(whole.shown.data, bytes.shown.data, whole.shown.length) == 0 &&
-                                         memcmp(whole.shown.data, pieces.shown.data, whole.shown.length) == 0)),
-        "the parts depend on the pieces");
+    parse(&options, text, flags.length % 64 + 1, &pieces);
+    fuzz_require(is_same(&whole.shown, &bytes.shown) && is_same(&whole.shown, &pieces.shown),
+                 "the parts depend on the pieces");
     parts_free(&whole);
     parts_free(&bytes);
     parts_free(&pieces);

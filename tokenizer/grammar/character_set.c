@@ -91,15 +91,22 @@ void character_set_add_cases(struct character_set *s)
     }
 }
 
-/* Characters that are looked at one time: a plane of Unicode. */
-enum { PLANE = 0x10000 };
+/* The characters of Unicode, by whether those of a span are all of one class: private or not assigned. So a fifth of
+ * them has to be looked at. */
+static const struct span {
+    uint32_t first, last;
+    bool uniform;
+} spans[] = {{0, 0xFFFF, false},       {0x10000, 0x1FFFF, false},  {0x20000, 0x2FFFF, false}, {0x30000, 0x33FFF, false},
+             {0x34000, 0xDFFFF, true}, {0xE0000, 0xE0FFF, false},  {0xE1000, 0xEFFFF, true},  {0xF0000, 0xFFFFD, true},
+             {0xFFFFE, 0xFFFFF, true}, {0x100000, 0x10FFFD, true}, {0x10FFFE, 0x10FFFF, true}};
+enum { MAX_SPAN = 0x10000, NUM_SPANS = sizeof spans / sizeof *spans };
 
-/* Adds the characters of the plane that the expression matches. `text` has room for 4 * PLANE bytes. */
+/* Adds the characters of the span that the expression matches. `text` has room for 4 * MAX_SPAN bytes. */
 static enum status add_matches(struct character_set *s, const struct regexp *re, struct regexp_memory *memory,
-                               uint32_t plane, char *text, struct error *err)
+                               const struct span *span, char *text, struct error *err)
 {
     size_t length = 0, start = 0, end;
-    for (uint32_t c = plane * PLANE; c < (plane + 1) * PLANE; c++)
+    for (uint32_t c = span->first; c <= (span->uniform ? span->first : span->last); c++)
         if (c < 0xD800 || c > 0xDFFF) length += utf8_write(c, text + length);
     struct regexp_search search = regexp_search(re, memory, text, length);
     for (;;) {
@@ -110,7 +117,7 @@ static enum status add_matches(struct character_set *s, const struct regexp *re,
         const uint32_t first = utf8_next(text + at, &at);
         uint32_t last = first;
         while (at < end) last = utf8_next(text + at, &at);
-        character_set_add(s, first, last);
+        character_set_add(s, first, span->uniform ? span->last : last);
     }
     return s->failed ? error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a class of characters") : STATUS_OK;
 }
@@ -120,7 +127,7 @@ enum status character_set_add_property(struct character_set *s, const char *name
     struct text pattern = {0};
     struct regexp *re = NULL;
     struct regexp_memory *memory = regexp_memory_new();
-    char *text = malloc((size_t)4 * PLANE);
+    char *text = malloc((size_t)4 * MAX_SPAN);
     enum status status = STATUS_OUT_OF_MEMORY;
     if (!memory || !text || !text_printf(&pattern, "\\p{%s}+", name)) {
         error_set(err, status, "no memory for the characters of \\p{%s}", name);
@@ -129,8 +136,8 @@ enum status character_set_add_property(struct character_set *s, const char *name
     status = regexp_open(pattern.data, pattern.length, false, &re, err);
     if (status == STATUS_INVALID || status == STATUS_UNSUPPORTED)
         status = error_set(err, STATUS_UNSUPPORTED, "quire does not know \\p{%s}", name);
-    for (uint32_t plane = 0; plane <= 0x10 && status == STATUS_OK; plane++)
-        status = add_matches(s, re, memory, plane, text, err);
+    for (size_t i = 0; i < NUM_SPANS && status == STATUS_OK; i++)
+        status = add_matches(s, re, memory, &spans[i], text, err);
 done:
     regexp_close(re);
     regexp_memory_free(memory);

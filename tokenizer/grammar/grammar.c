@@ -37,6 +37,19 @@ static bool append(struct automaton *all, const struct automaton *a)
     return fits;
 }
 
+static void classify_bytes(struct grammar *g)
+{
+    bool cuts[257] = {false}; /* a class begins here */
+    for (size_t e = 0; e < g->automaton.num_edges; e++)
+        cuts[g->automaton.edges[e].first] = cuts[g->automaton.edges[e].last + 1] = true;
+    int32_t class = 0;
+    for (int c = 0; c < 256; c++) {
+        if (c > 0 && cuts[c]) class ++;
+        g->byte_classes[c] = (uint8_t) class;
+    }
+    g->num_byte_classes = class + 1;
+}
+
 /* Puts the automata together. */
 static bool join(struct grammar *g, const struct automaton *automata, const int32_t *ranks)
 {
@@ -44,6 +57,7 @@ static bool join(struct grammar *g, const struct automaton *automata, const int3
         g->units[i] = (struct grammar_unit){(int32_t)g->automaton.num_states, ranks[i]};
         if (!append(&g->automaton, &automata[i])) return false;
     }
+    classify_bytes(g);
     return true;
 }
 

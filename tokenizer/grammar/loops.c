@@ -68,23 +68,37 @@ static struct place *likely_next(struct pushdown *p, struct place *at)
     return NULL;
 }
 
-static uint64_t classes_of(struct pushdown *p, struct place *at)
+/* Where the characters of the classes that are asked for most likely lead; NULL: nowhere. */
+static struct place *next_of(struct pushdown *p, struct place *at)
 {
-    uint64_t classes = atomic_load_explicit(&at->loop_classes, memory_order_acquire);
+    struct place *next = atomic_load_explicit(&at->loop_next, memory_order_acquire);
+    if (next) return next;
+    next = likely_next(p, at);
+    if (next) atomic_store_explicit(&at->loop_next, next, memory_order_release);
+    return next;
+}
+
+static uint64_t classes_of(struct pushdown *p, struct place *at, const struct place *next)
+{
+    uint64_t classes = atomic_load_explicit(&at->loop_classes, memory_order_relaxed);
     if (classes) return classes;
-    struct place *next = likely_next(p, at);
-    classes = IS_KNOWN | (next ? find_classes(p, at, next) : 0);
-    atomic_store_explicit(&at->loop_next, next, memory_order_relaxed);
-    atomic_store_explicit(&at->loop_classes, classes, memory_order_release);
+    classes = IS_KNOWN | find_classes(p, at, next);
+    atomic_store_explicit(&at->loop_classes, classes, memory_order_relaxed);
     return classes;
+}
+
+uint64_t loops_of(struct pushdown *p, struct place *at)
+{
+    return next_of(p, at) == at ? classes_of(p, at, at) & ~IS_KNOWN : 0;
 }
 
 bool loops_allow(struct pushdown *p, struct place *at, uint64_t classes, int most_characters)
 {
-    if (most_characters == 255 || (classes & CLASS_BROKEN)) return false;
+    if (classes & CLASS_BROKEN) return false;
     for (int i = 0; i < most_characters; i++) {
-        if (classes & ~classes_of(p, at)) return false;
-        struct place *next = atomic_load_explicit(&at->loop_next, memory_order_relaxed);
+        struct place *next = next_of(p, at);
+        if (!next || (next != at && most_characters > 12)) return false;
+        if (classes & ~classes_of(p, at, next)) return false;
         if (next == at) return true;
         at = next;
     }

@@ -5,6 +5,7 @@
 
 #include "base/array.h"
 #include "tokenizer/grammar/loops.h"
+#include "tokenizer/grammar/trie.h"
 
 enum {
     MAX_IDS = 1024, /* of a mask: with more it is kept as a whole */
@@ -21,28 +22,38 @@ struct record {
 struct search {
     struct pushdown *p;
     const struct vocabulary *v;
-    uint32_t *bits;      /* [mask_words] */
     struct place **path; /* [longest + 1] where the bytes up to a depth lead */
+    uint64_t *loops; /* [longest + 1] classes whose characters lead from there to the same place, if they are known */
     const uint32_t *whole[MASK_MAX_WHOLE];
-    int32_t num_whole;
+    int32_t num_whole, num_ids;
+    uint32_t *bits; /* [mask_words] in place of ids when they are many; NULL: they are not */
     uint32_t *exits;
     size_t num_exits, exit_capacity;
     bool failed;
+    int32_t ids[MAX_IDS];
 };
 
-static bool begin_search(struct search *s, struct pushdown *p, const struct vocabulary *v)
+static struct search *begin_search(struct pushdown *p, const struct vocabulary *v)
 {
-    *s = (struct search){.p = p, .v = v};
-    s->bits = calloc((size_t)v->mask_words + 1, sizeof *s->bits);
+    struct search *s = malloc(sizeof *s);
+    if (!s) return NULL;
+    memset(s, 0, offsetof(struct search, ids));
+    s->p = p;
+    s->v = v;
     s->path = malloc(((size_t)v->longest + 1) * sizeof *s->path);
-    return s->bits && s->path;
+    s->loops = malloc(((size_t)v->longest + 1) * sizeof *s->loops);
+    s->failed = !s->path || !s->loops;
+    return s;
 }
 
 static void end_search(struct search *s)
 {
+    if (!s) return;
     free(s->bits);
     free(s->path);
+    free(s->loops);
     free(s->exits);
+    free(s);
 }
 
 static void join_words(uint32_t *restrict words, const uint32_t *restrict more, int32_t count)
@@ -50,22 +61,40 @@ static void join_words(uint32_t *restrict words, const uint32_t *restrict more, 
     for (int32_t i = 0; i < count; i++) words[i] |= more[i];
 }
 
-/* ---- the trie ---- */
-
-static void set_tokens(struct search *s, uint32_t first, uint32_t end)
+/* From ids to bits; false: no memory. */
+static bool use_bits(struct search *s)
 {
-    for (uint32_t t = first; t < end; t++) mask_set(s->bits, s->v->tokens[t]);
+    if (s->bits) return true;
+    s->bits = calloc((size_t)s->v->mask_words + 1, sizeof *s->bits);
+    if (!s->bits) {
+        s->failed = true;
+        return false;
+    }
+    for (int32_t i = 0; i < s->num_ids; i++) mask_set(s->bits, s->ids[i]);
+    s->num_ids = 0;
+    return true;
 }
 
-static void set_below(struct search *s, uint32_t node)
+static void set_ids(struct search *s, const int32_t *ids, uint32_t count)
 {
-    const struct trie_node *n = &s->v->nodes[node];
-    const uint32_t first = n[1].first_token, end = s->v->nodes[n->end].first_token;
-    const uint32_t *mask = end - first >= MAX_IDS ? vocabulary_large_mask(s->v, node) : NULL;
-    if (mask)
+    if (!s->bits && count <= (uint32_t)(MAX_IDS - s->num_ids)) {
+        for (uint32_t i = 0; i < count; i++) s->ids[s->num_ids++] = ids[i];
+    } else if (use_bits(s)) {
+        for (uint32_t i = 0; i < count; i++) mask_set(s->bits, ids[i]);
+    }
+}
+
+/* ---- tries ---- */
+
+/* Sets the tokens of a node and below. */
+static void set_subtree(struct search *s, const struct trie *t, uint32_t node)
+{
+    const uint32_t first = t->nodes[node].first_token, end = t->nodes[t->nodes[node].end].first_token;
+    const uint32_t *mask = end - first >= MAX_IDS ? trie_large_mask(t, node, s->v->mask_words) : NULL;
+    if (!mask)
+        set_ids(s, t->tokens + first, end - first);
+    else if (use_bits(s))
         join_words(s->bits, mask, s->v->mask_words);
-    else
-        set_tokens(s, first, end);
 }
 
 static void add_exit(struct search *s, uint32_t node)
@@ -76,51 +105,53 @@ static void add_exit(struct search *s, uint32_t node)
         s->exits[s->num_exits++] = node;
 }
 
+/* All texts of a node lead somewhere from the place before it. An only child is not asked for: its parent was. */
+static bool allows_subtree(struct search *s, const struct trie *t, uint32_t node)
+{
+    const struct trie_node *n = &t->nodes[node];
+    if ((n->classes & ~s->loops[n->depth - 1]) == 0) return true;
+    const bool is_only = n[-1].depth + 1 == n->depth && n[-1].end == n->end;
+    return t == &s->v->short_tokens && n->end - node > FEW_NODES && !is_only &&
+           loops_allow(s->p, s->path[n->depth - 1], n->classes, n->most_characters);
+}
+
+static void enter(struct search *s, const struct trie *t, uint32_t node, struct place *at)
+{
+    const struct trie_node *n = &t->nodes[node];
+    s->path[n->depth] = at;
+    s->loops[n->depth] = n->end - node > FEW_NODES ? loops_of(s->p, at) : 0;
+}
+
 /* Sets the tokens below a node that lead somewhere from `from`, which is where the node's text has led to; lists the
  * nodes where the bottom of the stacks is reached. */
-static void walk_below(struct search *s, uint32_t node, struct place *from, bool lists_exits)
+static void walk_below(struct search *s, const struct trie *t, uint32_t node, struct place *from, bool lists_exits)
 {
-    const struct trie_node *nodes = s->v->nodes;
+    const struct trie_node *nodes = t->nodes;
     const uint32_t end = nodes[node].end;
-    s->path[nodes[node].depth] = from;
+    enter(s, t, node, from);
     for (uint32_t i = node + 1; i < end && !s->failed;) {
         const struct trie_node *n = &nodes[i];
+        if (allows_subtree(s, t, i)) {
+            set_subtree(s, t, i);
+            i = n->end;
+            continue;
+        }
         struct place *at = pushdown_step(s->p, s->path[n->depth - 1], n->byte);
         if (!at) s->failed = true;
         if (!at || place_is_dead(at)) {
             i = n->end;
             continue;
         }
-        set_tokens(s, n->first_token, n[1].first_token);
+        set_ids(s, t->tokens + n->first_token, n[1].first_token - n->first_token);
         if (lists_exits && at->may_end && n->end > i + 1) add_exit(s, i);
-        s->path[n->depth] = at;
-        if (at->num_configurations == 0) {
-            i = n->end;
-        } else if (n->end - i > FEW_NODES && loops_allow(s->p, at, n->classes, n->most_characters)) {
-            set_below(s, i);
-            i = n->end;
-        } else {
-            i++;
-        }
+        if (at->num_configurations > 0) enter(s, t, i, at);
+        i = at->num_configurations > 0 ? i + 1 : n->end;
     }
 }
 
 /* ---- masks ---- */
 
-static int32_t count_bits(const uint32_t *words, int32_t count)
-{
-    int32_t bits = 0;
-    for (int32_t i = 0; i < count; i++) bits += __builtin_popcount(words[i]);
-    return bits;
-}
-
-static void list_bits(const uint32_t *words, int32_t count, int32_t *ids)
-{
-    for (int32_t i = 0; i < count; i++)
-        for (uint32_t word = words[i]; word; word &= word - 1) *ids++ = 32 * i + __builtin_ctz(word);
-}
-
-/* Keeps the bits as a whole mask in place of all others. */
+/* Keeps the bits as a whole mask in place of all others; false: no memory. */
 static bool keep_whole(struct search *s)
 {
     const size_t bytes = (size_t)s->v->mask_words * sizeof *s->bits;
@@ -130,23 +161,19 @@ static bool keep_whole(struct search *s)
     memcpy(kept, s->bits, bytes);
     s->whole[0] = kept;
     s->num_whole = 1;
-    memset(s->bits, 0, bytes);
     return true;
 }
 
-/* The mask of what was found. */
+/* The mask of what was found; NULL: no memory. */
 static struct mask *keep_mask(struct search *s)
 {
-    int32_t count = count_bits(s->bits, s->v->mask_words);
-    if (count > MAX_IDS) {
-        if (!keep_whole(s)) return NULL;
-        count = 0;
-    }
-    struct mask *m = pushdown_allocate(s->p, sizeof *m + (size_t)count * sizeof *m->ids);
+    if (s->failed || (s->bits && !keep_whole(s))) return NULL;
+    const size_t bytes = (size_t)s->num_ids * sizeof *s->ids;
+    struct mask *m = pushdown_allocate(s->p, sizeof *m + bytes);
     if (!m) return NULL;
-    *m = (struct mask){.num_whole = s->num_whole, .num_ids = count};
+    *m = (struct mask){.num_whole = s->num_whole, .num_ids = s->num_ids};
     for (int32_t i = 0; i < s->num_whole; i++) m->whole[i] = s->whole[i];
-    if (count) list_bits(s->bits, s->v->mask_words, m->ids);
+    if (bytes) memcpy(m->ids, s->ids, bytes);
     return m;
 }
 
@@ -155,10 +182,10 @@ static void join_mask(struct search *s, const struct mask *m)
     for (int32_t i = 0; i < m->num_whole; i++) {
         if (s->num_whole < MASK_MAX_WHOLE)
             s->whole[s->num_whole++] = m->whole[i];
-        else
+        else if (use_bits(s))
             join_words(s->bits, m->whole[i], s->v->mask_words);
     }
-    for (int32_t i = 0; i < m->num_ids; i++) mask_set(s->bits, m->ids[i]);
+    set_ids(s, m->ids, (uint32_t)m->num_ids);
 }
 
 void mask_write(const struct mask *m, const struct vocabulary *v, uint32_t *words)
@@ -176,20 +203,17 @@ void mask_write(const struct mask *m, const struct vocabulary *v, uint32_t *word
 
 static struct record *make_record(struct pushdown *p, const struct vocabulary *v, struct place *at)
 {
-    struct search s;
+    struct search *s = begin_search(p, v);
     struct record *record = NULL;
-    if (begin_search(&s, p, v))
-        walk_below(&s, 0, at, true);
-    else
-        s.failed = true;
-    struct mask *mask = s.failed ? NULL : keep_mask(&s);
-    if (mask) record = pushdown_allocate(p, sizeof *record + s.num_exits * sizeof *s.exits);
+    if (s && !s->failed) walk_below(s, &v->short_tokens, 0, at, true);
+    struct mask *mask = s ? keep_mask(s) : NULL;
+    if (mask) record = pushdown_allocate(p, sizeof *record + s->num_exits * sizeof *s->exits);
     if (record) {
         record->mask = mask;
-        record->num_exits = (uint32_t)s.num_exits;
-        if (s.num_exits) memcpy(record->exits, s.exits, s.num_exits * sizeof *s.exits);
+        record->num_exits = (uint32_t)s->num_exits;
+        if (s->num_exits) memcpy(record->exits, s->exits, s->num_exits * sizeof *s->exits);
     }
-    end_search(&s);
+    end_search(s);
     return record;
 }
 
@@ -214,35 +238,39 @@ static const struct stack *record_stack(struct pushdown *p, const struct stack *
     struct stack_entry entry = stack->entries[0];
     if (stack->num_entries > 1 || entry.count == 0) {
         *below = stack;
-        return pushdown_stack(p, (struct stack_entry){STACK_BOTTOM, 0, NULL});
+        return pushdown_bottom(p);
     }
+    entry.count = pushdown_nearest_count(p, entry, SHORT_TOKEN);
     entry.below = record_stack(p, entry.below, below);
     return entry.below ? pushdown_stack(p, entry) : NULL;
 }
 
-/* Adds what a configuration allows. */
+/* Adds the short tokens that a configuration allows. */
 static void add_configuration(struct search *s, struct configuration c)
 {
     const struct stack *below = NULL;
     const struct stack *top = record_stack(s->p, c.stack, &below);
     struct place *at = top ? pushdown_place(s->p, (struct configuration){c.state, top}) : NULL;
     const struct record *record = at ? find_record(s->p, s->v, at) : NULL;
-    struct place *popped = record && record->num_exits && !is_bottom(below) ? pushdown_pop(s->p, below) : NULL;
-    if (!record || (record->num_exits && !is_bottom(below) && !popped)) {
+    const bool goes_on = record && record->num_exits && !is_bottom(below);
+    struct place *popped = goes_on ? pushdown_pop(s->p, below) : NULL;
+    if (!record || (goes_on && !popped)) {
         s->failed = true;
         return;
     }
     join_mask(s, record->mask);
-    for (uint32_t i = 0; popped && i < record->num_exits; i++) walk_below(s, record->exits[i], popped, false);
+    for (uint32_t i = 0; goes_on && i < record->num_exits; i++)
+        walk_below(s, &s->v->short_tokens, record->exits[i], popped, false);
 }
 
-static struct mask *make_mask(struct pushdown *p, const struct vocabulary *v, const struct place *at)
+static struct mask *make_mask(struct pushdown *p, const struct vocabulary *v, struct place *at)
 {
-    struct search s;
-    if (!begin_search(&s, p, v)) s.failed = true;
-    for (int32_t i = 0; i < at->num_configurations && !s.failed; i++) add_configuration(&s, at->configurations[i]);
-    struct mask *mask = s.failed ? NULL : keep_mask(&s);
-    end_search(&s);
+    struct search *s = begin_search(p, v);
+    if (!s) return NULL;
+    for (int32_t i = 0; i < at->num_configurations && !s->failed; i++) add_configuration(s, at->configurations[i]);
+    if (!s->failed) walk_below(s, &v->long_tokens, 0, at, false);
+    struct mask *mask = keep_mask(s);
+    end_search(s);
     return mask;
 }
 
@@ -272,18 +300,16 @@ struct mask *masks_find_first(struct pushdown *p, const struct vocabulary *v)
 {
     struct place *start = pushdown_start(p);
     struct mask *mask = masks_find(p, v, start);
-    struct search s;
     if (!mask || v->num_first_tokens == 0) return mask;
-    if (!begin_search(&s, p, v))
-        s.failed = true;
-    else
-        mask_write(mask, v, s.bits);
-    for (uint32_t i = 0; i < v->num_first_tokens && !s.failed; i++) {
+    struct search *s = begin_search(p, v);
+    if (s && use_bits(s)) mask_write(mask, v, s->bits);
+    for (uint32_t i = 0; s && i < v->num_first_tokens && !s->failed; i++) {
         const struct first_token *token = &v->first_tokens[i];
-        s.bits[token->id / 32] &= ~(UINT32_C(1) << (token->id % 32));
-        if (allows_first(&s, start, token)) mask_set(s.bits, token->id);
+        s->bits[token->id / 32] &= ~(UINT32_C(1) << (token->id % 32));
+        if (allows_first(s, start, token)) mask_set(s->bits, token->id);
     }
-    mask = s.failed ? NULL : keep_mask(&s);
-    end_search(&s);
+    mask = s ? keep_mask(s) : NULL;
+    if (mask) atomic_store_explicit(pushdown_first_mask(p), mask, memory_order_release);
+    end_search(s);
     return mask;
 }

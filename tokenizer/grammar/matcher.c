@@ -8,18 +8,22 @@
 #include "base/pool.h"
 #include "tokenizer/grammar/masks.h"
 
-enum { HISTORY = MATCHER_MAX_ROLLBACK + 1 };
+enum {
+    HISTORY = MATCHER_MAX_ROLLBACK + 1,
+    FULL_BYTES = 64 << 20 /* of what a constraint has found: with more it begins anew */
+};
 
 struct constraint {
     struct grammar *grammar;
     const struct vocabulary *vocabulary;
-    struct pushdown *pushdown;
-    struct mask *_Atomic first; /* masks_find_first; NULL: not sought yet */
+    pthread_mutex_t lock;
+    struct pushdown *pushdown; /* what is used from now on: another one if it is full. With the lock held */
     atomic_int references;
 };
 
 struct matcher {
     struct constraint *constraint;
+    struct pushdown *pushdown;     /* that its places belong to */
     struct place *places[HISTORY]; /* of the last tokens: places[num_tokens % HISTORY] is where it is */
     int64_t num_tokens;
     bool at_start;
@@ -33,7 +37,7 @@ enum status constraint_create(struct grammar *g, const struct vocabulary *v, str
 {
     *out = NULL;
     struct constraint *c = calloc(1, sizeof *c);
-    struct pushdown *p = c ? pushdown_create(g) : NULL;
+    struct pushdown *p = c ? pushdown_create(g, FULL_BYTES) : NULL;
     if (!p) {
         free(c);
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the masks of a grammar");
@@ -41,6 +45,7 @@ enum status constraint_create(struct grammar *g, const struct vocabulary *v, str
     c->grammar = grammar_keep(g);
     c->vocabulary = v;
     c->pushdown = p;
+    pthread_mutex_init(&c->lock, NULL);
     c->references = 1;
     *out = c;
     return STATUS_OK;
@@ -56,13 +61,32 @@ void constraint_free(struct constraint *c)
 {
     if (!c || atomic_fetch_sub(&c->references, 1) > 1) return;
     pushdown_free(c->pushdown);
+    pthread_mutex_destroy(&c->lock);
     grammar_free(c->grammar);
     free(c);
 }
 
+/* The pushdown to be used from now on, with a reference. If it is full there is another one; if there is no memory for
+ * that, it is used on. */
+static struct pushdown *take_pushdown(struct constraint *c)
+{
+    pthread_mutex_lock(&c->lock);
+    if (pushdown_is_full(c->pushdown)) {
+        struct pushdown *made = pushdown_create(c->grammar, FULL_BYTES);
+        if (made) pushdown_free(c->pushdown);
+        if (made) c->pushdown = made;
+    }
+    struct pushdown *taken = pushdown_keep(c->pushdown);
+    pthread_mutex_unlock(&c->lock);
+    return taken;
+}
+
 size_t constraint_bytes(struct constraint *c)
 {
-    return sizeof *c + pushdown_bytes(c->pushdown);
+    pthread_mutex_lock(&c->lock);
+    const size_t bytes = sizeof *c + pushdown_bytes(c->pushdown);
+    pthread_mutex_unlock(&c->lock);
+    return bytes;
 }
 
 /* ---- matchers ---- */
@@ -72,7 +96,8 @@ enum status matcher_create(struct constraint *c, bool at_start, struct matcher *
     struct matcher *m = *out = calloc(1, sizeof *m);
     if (!m) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the state of an answer");
     m->constraint = constraint_keep(c);
-    m->places[0] = pushdown_start(c->pushdown);
+    m->pushdown = take_pushdown(c);
+    m->places[0] = pushdown_start(m->pushdown);
     m->at_start = at_start;
     return STATUS_OK;
 }
@@ -80,6 +105,7 @@ enum status matcher_create(struct constraint *c, bool at_start, struct matcher *
 void matcher_free(struct matcher *m)
 {
     if (!m) return;
+    pushdown_free(m->pushdown);
     constraint_free(m->constraint);
     free(m);
 }
@@ -100,9 +126,25 @@ static void append(struct matcher *m, struct place *at)
     m->places[m->num_tokens % HISTORY] = at;
 }
 
+/* If its pushdown is full the matcher goes over to another one. */
+static void renew(struct matcher *m)
+{
+    if (m->failed || !pushdown_is_full(m->pushdown)) return;
+    struct pushdown *taken = take_pushdown(m->constraint);
+    const int64_t first = m->num_tokens < MATCHER_MAX_ROLLBACK ? 0 : m->num_tokens - MATCHER_MAX_ROLLBACK;
+    struct place *places[HISTORY];
+    const size_t count = (size_t)(m->num_tokens - first + 1);
+    for (size_t i = 0; i < count; i++) places[i] = m->places[(first + (int64_t)i) % HISTORY];
+    if (taken != m->pushdown && !pushdown_copy(taken, m->pushdown, places, count)) m->failed = true;
+    for (size_t i = 0; i < count && !m->failed; i++) m->places[(first + (int64_t)i) % HISTORY] = places[i];
+    pushdown_free(m->failed ? taken : m->pushdown);
+    if (!m->failed) m->pushdown = taken;
+}
+
 bool matcher_accept(struct matcher *m, int32_t token)
 {
     const struct vocabulary *v = m->constraint->vocabulary;
+    renew(m);
     struct place *at = place_of(m);
     if (m->is_ended || m->failed) return false;
     if (vocabulary_is_stop(v, token)) {
@@ -113,7 +155,7 @@ bool matcher_accept(struct matcher *m, int32_t token)
     uint32_t length;
     const char *bytes = vocabulary_bytes(v, token, is_first(m), &length);
     for (uint32_t i = 0; i < length; i++) {
-        at = pushdown_step(m->constraint->pushdown, at, (uint8_t)bytes[i]);
+        at = pushdown_step(m->pushdown, at, (uint8_t)bytes[i]);
         if (!at) m->failed = true;
         if (!at || place_is_dead(at)) return false;
     }
@@ -147,19 +189,18 @@ bool matcher_failed(const struct matcher *m)
 /* The mask of the next token, if it was found before. */
 static struct mask *known_mask(const struct matcher *m)
 {
-    struct mask *_Atomic *kept = is_first(m) ? &m->constraint->first : &place_of(m)->mask;
+    struct mask *_Atomic *kept = is_first(m) ? pushdown_first_mask(m->pushdown) : &place_of(m)->mask;
     return atomic_load_explicit(kept, memory_order_acquire);
 }
 
 static struct mask *find_mask(struct matcher *m)
 {
-    struct constraint *c = m->constraint;
     struct mask *mask = known_mask(m);
     if (mask) return mask;
-    if (!is_first(m)) return masks_find(c->pushdown, c->vocabulary, place_of(m));
-    mask = masks_find_first(c->pushdown, c->vocabulary);
-    if (mask) atomic_store_explicit(&c->first, mask, memory_order_release);
-    return mask;
+    renew(m);
+    if (m->failed) return NULL;
+    return is_first(m) ? masks_find_first(m->pushdown, m->constraint->vocabulary)
+                       : masks_find(m->pushdown, m->constraint->vocabulary, place_of(m));
 }
 
 void matcher_mask(struct matcher *m, uint32_t *words)
@@ -229,7 +270,7 @@ enum status matcher_forced(struct matcher *m, size_t most, struct text *out, str
         const int byte = only_byte(m->constraint->grammar, at);
         if (byte < 0) return STATUS_OK;
         const char text = (char)byte;
-        at = pushdown_step(m->constraint->pushdown, at, (uint8_t)byte);
+        at = pushdown_step(m->pushdown, at, (uint8_t)byte);
         if (!at || !text_append(out, &text, 1))
             return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the text that a grammar forces");
     }

@@ -8,7 +8,7 @@
 
 enum {
     MAX_NODES = 1 << 17,
-    MAX_WORK = 1 << 25, /* parts, nodes and transitions that are looked at in all */
+    MAX_WORK = 1 << 23, /* parts, nodes and transitions that are looked at in all */
 };
 
 enum node_kind { NODE_SET, NODE_FORK, NODE_BEGIN, NODE_END, NODE_MATCH };

@@ -116,12 +116,18 @@ static bool write_list(const char *const *list, struct text *out)
     return ok;
 }
 
+/* A string as it is, which no other value begins like: a grammar may be long. */
+static bool write_value(const json_t *value, struct text *out)
+{
+    if (!json_is_string(value)) return json_append(out, value, JSON_COMPACT | JSON_ENCODE_ANY);
+    return text_append(out, "\"", 1) && text_append(out, json_string_value(value), json_string_length(value));
+}
+
 static bool write_key(const struct structured *s, struct text *out)
 {
     return text_printf(out, "%s %d %d %d", structured_kind_name(s->kind), s->disable_any_whitespace,
                        s->disable_additional_properties, s->thought.is_open) &&
-           write_list(s->thought.begins, out) && write_list(s->thought.ends, out) &&
-           json_append(out, s->value, JSON_COMPACT | JSON_ENCODE_ANY);
+           write_list(s->thought.begins, out) && write_list(s->thought.ends, out) && write_value(s->value, out);
 }
 
 static enum status make(const struct structured_cache *c, const struct structured *s, struct constraint **out,

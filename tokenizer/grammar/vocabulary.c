@@ -47,20 +47,6 @@ const char *vocabulary_bytes(const struct vocabulary *v, int32_t id, bool at_sta
     return first ? v->first_bytes + first->offset : v->bytes + v->spellings[id].offset;
 }
 
-const uint32_t *vocabulary_large_mask(const struct vocabulary *v, uint32_t node)
-{
-    uint32_t low = 0, high = v->num_large;
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (v->large_nodes[middle] == node) return v->large_masks + (size_t)middle * (size_t)v->mask_words;
-        if (v->large_nodes[middle] < node)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
-}
-
 int32_t vocabulary_mask_words(const struct vocabulary *v)
 {
     return v->mask_words;
@@ -145,7 +131,8 @@ enum status vocabulary_create(const struct token_table *tokens, int32_t num_ids,
     v->stop_ids = malloc(((size_t)num_stop_ids + 1) * sizeof *v->stop_ids);
     v->spellings = calloc((size_t)num_ids + 1, sizeof *v->spellings);
     if (v->stop_ids && num_stop_ids) memcpy(v->stop_ids, stop_ids, (size_t)num_stop_ids * sizeof *stop_ids);
-    if (!v->stop_ids || !v->spellings || !spell_tokens(v, tokens) || !trie_build(v)) {
+    if (!v->stop_ids || !v->spellings || !spell_tokens(v, tokens) || !trie_build(v, 1, SHORT_TOKEN, &v->short_tokens) ||
+        !trie_build(v, SHORT_TOKEN + 1, UINT32_MAX, &v->long_tokens)) {
         vocabulary_free(v);
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the tokens of a grammar");
     }
@@ -156,14 +143,12 @@ enum status vocabulary_create(const struct token_table *tokens, int32_t num_ids,
 void vocabulary_free(struct vocabulary *v)
 {
     if (!v) return;
-    free(v->nodes);
-    free(v->tokens);
+    trie_free(&v->short_tokens);
+    trie_free(&v->long_tokens);
     free(v->spellings);
     free(v->bytes);
     free(v->first_tokens);
     free(v->first_bytes);
     free(v->stop_ids);
-    free(v->large_nodes);
-    free(v->large_masks);
     free(v);
 }
