@@ -164,6 +164,26 @@ bool json_append(struct text *out, const json_t *value, size_t flags)
     return append_value(out, value, flags | JSON_ENCODE_ANY, 0);
 }
 
+bool json_append_escaped(struct text *out, const char *text, size_t length)
+{
+    static const char letters[] = "btn.fr"; /* of \b, which is 8, to \r */
+    size_t plain = 0;
+    bool ok = true;
+    for (size_t i = 0; i < length && ok; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        if (c >= 0x20 && c != '"' && c != '\\') continue;
+        ok = text_append(out, text + plain, i - plain);
+        plain = i + 1;
+        if (c >= 0x20)
+            ok = ok && text_append(out, (char[]){'\\', (char)c}, 2);
+        else if (c >= '\b' && c <= '\r' && c != '\v')
+            ok = ok && text_append(out, (char[]){'\\', letters[c - '\b']}, 2);
+        else
+            ok = ok && text_printf(out, "\\u%04x", c);
+    }
+    return ok && text_append(out, text + plain, length - plain);
+}
+
 bool json_print(const json_t *value, size_t flags, FILE *out)
 {
     struct text text = {0};

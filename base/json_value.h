@@ -41,6 +41,8 @@ void json_put_string(json_t *object, const char *key, const char *value);
 /* Appends any value as JSON, in one line of ASCII and UTF-8 unless `flags` (jansson's) say otherwise. What
  * json_value_parse has read is written as it was spelled, where jansson has no form for it. False: memory ran out. */
 bool json_append(struct text *out, const json_t *value, size_t flags);
+/* Appends text[length] as the inside of a JSON string, without quotes: only what must be escaped is. */
+bool json_append_escaped(struct text *out, const char *text, size_t length);
 /* Writes the value with a newline; at a terminal as visible.h has it. False: it is NULL, memory ran out, or the stream
  * refused. */
 bool json_print(const json_t *value, size_t flags, FILE *out);

@@ -8,8 +8,8 @@
 # it is with the files in `private`.
 cmake_minimum_required(VERSION 3.25)
 
-set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/grammar tokenizer/jinja model model/checkpoint
-    model/families model/quantization scheduler runtime/engine runtime/prompts runtime)
+set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/grammar tokenizer/jinja model
+    model/checkpoint model/families model/quantization scheduler runtime/engine runtime/prompts runtime)
 set(private model/checkpoint/safetensors.h)
 set(allowed_base base)
 set(allowed_kernels base kernels kernels/cpu kernels/cuda)
@@ -23,9 +23,9 @@ set(allowed_model/checkpoint base kernels model model/checkpoint)
 set(allowed_model/families base kernels model model/families)
 set(allowed_model/quantization base kernels model model/quantization)
 set(allowed_scheduler base scheduler)
-set(allowed_runtime/engine base kernels tokenizer model model/checkpoint scheduler runtime/engine)
-set(allowed_runtime/prompts base kernels tokenizer model scheduler runtime/engine runtime/prompts)
-set(allowed_runtime base kernels tokenizer model model/checkpoint scheduler runtime runtime/engine runtime/prompts)
+set(allowed_runtime/engine base kernels tokenizer tokenizer/grammar model model/checkpoint scheduler runtime/engine)
+set(allowed_runtime/prompts base kernels tokenizer tokenizer/grammar model scheduler runtime/engine runtime/prompts)
+set(allowed_runtime base kernels tokenizer tokenizer/grammar model model/checkpoint scheduler runtime runtime/engine runtime/prompts)
 
 # The longest of the folders that `path` lies in; "" if it lies in none.
 function(folder_of path out)

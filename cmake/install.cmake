@@ -49,6 +49,11 @@ install(FILES ${about}/quire.bash DESTINATION share/bash-completion/completions 
 install(FILES ${about}/_quire DESTINATION share/zsh/vendor-completions)
 install(FILES ${about}/quire.fish DESTINATION share/fish/vendor_completions.d)
 
+# For systemd, and examples for containers.
+set(deploy runtime/serve/deploy)
+install(FILES ${deploy}/quire.service ${deploy}/quire.socket DESTINATION lib/systemd/system)
+install(FILES ${deploy}/Containerfile ${deploy}/serve.yaml ${deploy}/generate.yaml DESTINATION share/doc/quire/deploy)
+
 # The CUDA runtime is linked statically, so its licence comes with the executable. Where it lies depends on how the toolkit
 # was installed.
 if(QUIRE_HAVE_CUDA)

@@ -77,6 +77,28 @@ static enum status allocate_results(struct model *m, struct error *err)
     return status;
 }
 
+/* What samples may be, on the device and for the host to write. */
+static enum status allocate_masks(struct model *m, struct error *err)
+{
+    const int64_t rows = batch_max_entries(&m->options.limits), words = model_mask_words(m);
+    const struct arena_request requests[] = {
+        {PURPOSE_STATE, rows * words, sizeof *m->state.masks, &m->state.masks},
+        {PURPOSE_STATE, rows, sizeof *m->state.mask_rows, &m->state.mask_rows},
+    };
+    if (!m->options.masks || m->options.is_drafter || !stage_is_last(m->spec)) return STATUS_OK;
+    enum status status = arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
+    for (int32_t i = 0; i < model_num_masks(m) && m->spec->rank == 0 && status == STATUS_OK; i++) {
+        struct sample_masks *masks = &m->masks[i];
+        const struct arena_request staging[] = {
+            {PURPOSE_HOST_STAGING, rows * words, sizeof *masks->words, &masks->words},
+            {PURPOSE_HOST_STAGING, rows, sizeof *masks->rows, &masks->rows},
+        };
+        masks->num_words = model_mask_words(m);
+        status = arena_alloc_all(&m->arena, staging, sizeof staging / sizeof *staging, err);
+    }
+    return status;
+}
+
 static enum status allocate_workspace_of(struct model *m, struct backend *b, enum memory_purpose purpose,
                                          const struct workspace_query *query, struct error *err)
 {
@@ -157,6 +179,7 @@ static enum status allocate_step_memory(struct model *m, const struct tensor_tab
     if (status == STATUS_OK) status = decoder_allocate(d, &m->arena, &m->options.limits, err);
     if (status == STATUS_OK) status = allocate_state(m, err);
     if (status == STATUS_OK) status = allocate_results(m, err);
+    if (status == STATUS_OK) status = allocate_masks(m, err);
     if (status == STATUS_OK) status = allocate_outbox(m, err);
     if (status == STATUS_OK) status = allocate_workspaces(m, table, err);
     d->block_tables = m->state.block_tables;

@@ -4,6 +4,9 @@
  * model_options.max_in_flight are in flight. Everything is allocated by model_create, model_allocate_cache and
  * model_grow_swap_space; a step allocates nothing.
  *
+ * A step whose samples may not be any id is submitted in two parts, model_forward() and model_sample(): what the
+ * samples may be often follows from those of the step before, which is collected in between, while the device computes.
+ *
  * A drafter is a second, smaller model that guesses what its target draws next (Leviathan et al., 2023). Both are on
  * one backend, or on those of the same ranks, and the drafter uses the target's block tables and sampling state: the
  * same block numbers, in cache tensors of its own, and the same random numbers, so that it draws what the target draws
@@ -39,6 +42,7 @@ struct model_options {
     enum dtype dtype;             /* of activations */
     enum dtype cache_dtype;       /* of the KV cache */
     int32_t num_ids;              /* only ids 0 .. num_ids - 1 are sampled, at most vocab_size; 0: vocab_size */
+    bool masks;                   /* model_masks() works: it is one process' model, and no drafter */
     bool keep_logits;             /* model_logits() works; for tests */
     bool copy_weights;            /* the device has memory of its own: weights are copied to it, projections merged */
     bool enforce_eager;           /* no graphs */
@@ -116,6 +120,23 @@ void model_set_sampling_state(struct model *m, int32_t state_index, const struct
  * reused when this returns. CANCELLED: the step ended early, as options.cancel asked, and is not in flight; its block
  * moves are made, but what K and V it wrote is not known. */
 enum status model_submit(struct model *m, const struct batch *batch, struct error *err);
+
+/* model_submit in two parts. After model_forward the step is in flight, but draws nothing before model_sample of the
+ * same batch; until then the calls that may come are model_collect, of earlier steps, and model_masks. Only with
+ * options.masks. */
+enum status model_forward(struct model *m, const struct batch *batch, struct error *err);
+/* What the samples of a step may be, in memory of the model: the caller writes it. */
+struct sample_masks {
+    uint32_t *words; /* [batch_max_entries, num_words] masks, as struct sample_args has them */
+    int32_t num_words;
+    int32_t *rows; /* [num_samples] of each sample its row of words; -1: it may be any id */
+};
+/* For the step that model_forward has submitted. Unless the model has stages, all earlier steps that had masks must be
+ * collected by then. */
+struct sample_masks model_masks(struct model *m);
+/* num_rows: how many rows of words are used; 0: all samples may be any id. */
+enum status model_sample(struct model *m, const struct batch *batch, int32_t num_rows, struct error *err);
+
 /* Waits for the oldest submitted step. */
 enum status model_collect(struct model *m, struct sample_output *out, struct error *err);
 /* With keep_logits: the raw logits of the last collected step, [num_samples, vocab_size] on the device. */

@@ -30,6 +30,8 @@ struct device_state {
     float *cos_sin[MODEL_MAX_ROPES]; /* [rope_table_rows, rope_rotary_dim] */
     struct token_results samples;    /* [E] of the last step; a step reads token_ids before it writes its own */
     struct token_results targets;    /* [T] */
+    uint32_t *masks;                 /* [E, model_mask_words] of a stage that samples, with masks; else NULL */
+    int32_t *mask_rows;              /* [E] of each sample; likewise */
     float *kept_logits;              /* [E, vocab_size] before sampling, with keep_logits; else NULL */
 };
 
@@ -65,6 +67,8 @@ struct model {
     struct swap_space swap;
     struct step_results results[MODEL_MAX_STEPS]; /* [options.max_in_flight] a ring, as the staging memory of inputs */
     int64_t submitted, collected;                 /* steps */
+    struct sample_masks masks[MODEL_MAX_STEPS]; /* pinned host memory: of each step in flight of a model with stages; of
+                                                   others the first is for all steps */
     void *outbox[MODEL_MAX_STEPS];         /* [options.max_in_flight] of a stage that is not the last: what it sends */
     struct sampling_needs *sampling_needs; /* [S] by state_index; of a drafter the target's */
     /* Of rank 0 of several: the other ranks' models, and a thread for each rank. */
@@ -74,6 +78,23 @@ struct model {
     struct group_failure *failure;  /* of the ranks' backends, where it is the model's own */
     struct group_operations paused; /* of this rank, while the model is idle */
 };
+
+/* The ids that are sampled from. */
+static inline int32_t model_num_ids(const struct model *m)
+{
+    return m->options.num_ids > 0 ? m->options.num_ids : model_spec_whole(m->spec)->vocab_size;
+}
+
+static inline int32_t model_mask_words(const struct model *m)
+{
+    return (model_num_ids(m) + 31) / 32;
+}
+
+/* Of each step in flight, or of all. */
+static inline int32_t model_num_masks(const struct model *m)
+{
+    return m->spec->num_stages > 1 ? m->options.max_in_flight : 1;
+}
 
 /* The model of a rank of this process, counted from its first one, of which there are 1 + m->num_others. */
 static inline struct model *model_rank_of(struct model *first, int32_t rank)

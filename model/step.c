@@ -1,4 +1,4 @@
-/* A step of a model: submit and collect. */
+/* A step of a model: submit, whole or in two parts, and collect. */
 #include "model/model_state.h"
 #include "model/nodes/calls.h"
 #include "model/stage.h"
@@ -124,12 +124,11 @@ static void move_blocks(struct model *m, const struct batch *batch)
 /* The logits, and where the results go. */
 static struct sample_args sample_args_of(const struct model *m, const struct token_results *results, int32_t count)
 {
-    const int32_t vocab_size = model_spec_whole(m->spec)->vocab_size;
     return (struct sample_args){
         .logits = m->decoder.act.logits,
-        .logits_stride = vocab_size,
+        .logits_stride = model_spec_whole(m->spec)->vocab_size,
         .num_samples = count,
-        .vocab_size = m->options.num_ids > 0 ? m->options.num_ids : vocab_size,
+        .vocab_size = model_num_ids(m),
         .token_ids = results->token_ids,
         .logprobs = results->logprobs,
         .ranks = results->ranks,
@@ -149,7 +148,26 @@ static bool takes_own_logits(const struct model *m, struct sample_args *args)
     return true;
 }
 
-static void sample(struct model *m, const struct batch *batch, struct step_results *results)
+/* The masks of a step's samples, which are those of all ranks. */
+struct masks_of_step {
+    const struct sample_masks *masks;
+    int32_t num_rows; /* 0: there are none */
+};
+
+static void upload_masks(struct model *m, const struct batch *batch, const struct masks_of_step *masks,
+                         struct sample_args *args)
+{
+    struct backend *b = m->backend;
+    const int64_t words = masks->num_rows * (int64_t)masks->masks->num_words;
+    b->copy(b, m->state.masks, masks->masks->words, words * (int64_t)sizeof *m->state.masks, NULL);
+    b->copy(b, m->state.mask_rows, masks->masks->rows, batch->num_samples * (int64_t)sizeof *m->state.mask_rows, NULL);
+    args->masks = m->state.masks;
+    args->mask_words = masks->masks->num_words;
+    args->mask_rows = m->state.mask_rows;
+}
+
+static void sample(struct model *m, const struct batch *batch, const struct masks_of_step *masks,
+                   struct step_results *results)
 {
     struct backend *b = m->backend;
     const struct device_state *s = &m->state;
@@ -172,6 +190,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
     results->any_logprobs = args.any_logprobs;
     results->top_stride = args.top_stride;
     if (batch->num_samples == 0) return;
+    if (masks->num_rows > 0) upload_masks(m, batch, masks, &args);
     if (m->spec->whole && !takes_own_logits(m, &args)) decoder_finish_logits(&m->decoder, batch->num_samples);
     if (s->kept_logits)
         b->copy(b, s->kept_logits, args.logits,
@@ -262,15 +281,20 @@ static enum status forward(struct model *m, const struct batch *batch, const str
     return STATUS_OK;
 }
 
+/* What the ranks are called with for a step: the forward pass, sampling, or both. */
+struct step_call {
+    const struct batch *batch;
+    bool forward, samples;
+    struct masks_of_step masks;
+};
+
 /* Of each step a stage receives once and sends once, whatever fails. */
-static enum status submit(struct model *m, void *step_batch, struct error *err)
+static enum status submit_forward(struct model *m, const struct batch *batch, struct error *err)
 {
-    const struct batch *batch = step_batch;
     const int32_t most = m->options.max_in_flight;
     if (m->submitted - m->collected >= most)
         return error_set(err, STATUS_INTERNAL, "%d steps are in flight already; collect one first", most);
     const int place = (int)(m->submitted % most);
-    struct step_results *results = &m->results[place];
     const struct decode_graph *graph = find_graph(m, batch);
     step_inputs_upload(&m->inputs, m->backend, batch, graph ? graph->num_seqs : 0, place);
     move_blocks(m, batch);
@@ -278,15 +302,27 @@ static enum status submit(struct model *m, void *step_batch, struct error *err)
     const enum status status =
         came ? forward(m, batch, graph, err) : error_set(err, STATUS_CANCELLED, "an earlier stage ended the step");
     send(m, batch, place, status == STATUS_OK);
-    if (status != STATUS_OK) return status;
+    if (status == STATUS_OK) m->submitted++;
+    return status;
+}
+
+static void submit_sampling(struct model *m, const struct batch *batch, const struct masks_of_step *masks)
+{
+    struct step_results *results = &m->results[(m->submitted - 1) % m->options.max_in_flight];
     if (stage_is_last(m->spec)) {
-        sample(m, batch, results);
+        sample(m, batch, masks, results);
         score_targets(m, batch, results);
         download(m, results);
     }
     m->backend->event_record(m->backend, results->done, NULL);
-    m->submitted++;
-    return STATUS_OK;
+}
+
+static enum status submit(struct model *m, void *step_call, struct error *err)
+{
+    const struct step_call *call = step_call;
+    const enum status status = call->forward ? submit_forward(m, call->batch, err) : STATUS_OK;
+    if (status == STATUS_OK && call->samples) submit_sampling(m, call->batch, &call->masks);
+    return status;
 }
 
 /* The model whose samples are those of the step. */
@@ -296,18 +332,42 @@ static struct model *sampler(struct model *m)
 }
 
 /* A step that a later stage has cancelled is in flight in none, and nothing of it stays. */
-enum status model_submit(struct model *m, const struct batch *batch, struct error *err)
+static enum status submit_on_ranks(struct model *m, struct step_call *call, struct error *err)
 {
     const int64_t submitted = m->submitted;
     bool measures[COLLECTIVE_MAX_RANKS];
     for (int32_t r = 0; r <= m->num_others; r++) measures[r] = model_rank_of(m, r)->cache.measure_scales;
-    nodes_call_submit(m->options.nodes, m->options.is_drafter, batch);
-    const enum status status = model_for_ranks(m, submit, (void *)batch, err);
+    const enum status status = model_for_ranks(m, submit, call, err);
     for (int32_t r = 0; r <= m->num_others && status == STATUS_CANCELLED; r++) {
         model_rank_of(m, r)->submitted = submitted;
         model_rank_of(m, r)->cache.measure_scales = measures[r];
     }
     return status;
+}
+
+enum status model_submit(struct model *m, const struct batch *batch, struct error *err)
+{
+    struct step_call call = {.batch = batch, .forward = true, .samples = true};
+    nodes_call_submit(m->options.nodes, m->options.is_drafter, batch);
+    return submit_on_ranks(m, &call, err);
+}
+
+enum status model_forward(struct model *m, const struct batch *batch, struct error *err)
+{
+    struct step_call call = {.batch = batch, .forward = true};
+    return submit_on_ranks(m, &call, err);
+}
+
+struct sample_masks model_masks(struct model *m)
+{
+    return sampler(m)->masks[(m->submitted - 1) % model_num_masks(m)];
+}
+
+enum status model_sample(struct model *m, const struct batch *batch, int32_t num_rows, struct error *err)
+{
+    const struct sample_masks masks = model_masks(m);
+    struct step_call call = {.batch = batch, .samples = true, .masks = {&masks, num_rows}};
+    return submit_on_ranks(m, &call, err);
 }
 
 static struct sample_output output_of(const struct token_results *r, int32_t count, int32_t top_stride)

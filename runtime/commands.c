@@ -9,8 +9,8 @@
 #include "runtime/options/flag_lines.h"
 
 const struct command *const command_list[COMMAND_COUNT] = {
-    &command_chat,     &command_generate, &command_merge,    &command_profile, &command_inspect,
-    &command_quantize, &command_tokenize, &command_template, &command_bench,
+    &command_chat,    &command_generate, &command_serve,    &command_merge,    &command_profile,
+    &command_inspect, &command_quantize, &command_tokenize, &command_template, &command_bench,
 };
 
 /* ---- flags of all commands ---- */

@@ -5,7 +5,7 @@
 #include "base/array.h"
 #include "runtime/options/command.h"
 
-enum { COMMAND_COUNT = 9 };
+enum { COMMAND_COUNT = 10 };
 extern const struct command *const command_list[COMMAND_COUNT];
 
 /* Runs the command: parses argv[1..argc), of which the first may be the name of a part. Returns the exit status. Before

@@ -1,11 +1,16 @@
 #include "runtime/interrupt.h"
 
+#include <errno.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 static volatile sig_atomic_t interrupted;
 static volatile sig_atomic_t ending;       /* the signal that ends the command, or 0 */
 static volatile sig_atomic_t sigint_ends;  /* SIGINT ends the command, too */
 static volatile sig_atomic_t held, second; /* a second SIGINT waits; it has come */
+static volatile sig_atomic_t counter = -1; /* interrupt_descriptor */
 
 static void end_by(int signal_number)
 {
@@ -17,8 +22,17 @@ static void end_by(int signal_number)
     raise(signal_number);
 }
 
+/* A write fails only where the count is at its end. */
+static void count_signal(void)
+{
+    const uint64_t one = 1;
+    const int saved = errno;
+    if (counter < 0 || write(counter, &one, sizeof one) < 0) errno = saved;
+}
+
 static void remember(int signal_number)
 {
+    count_signal();
     if (interrupted && signal_number == SIGINT) {
         second = 1;
         if (!held) end_by(SIGINT);
@@ -64,6 +78,12 @@ const volatile sig_atomic_t *interrupt_flag(void)
 bool interrupt_ends(void)
 {
     return ending != 0;
+}
+
+int interrupt_descriptor(void)
+{
+    if (counter < 0) counter = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return counter;
 }
 
 void interrupt_hold(void)

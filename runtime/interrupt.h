@@ -23,11 +23,16 @@ bool interrupt_pending(void);                      /* the flag */
 const volatile sig_atomic_t *interrupt_flag(void); /* the flag as a number, for engine_options.cancel */
 bool interrupt_ends(void);                         /* the command is to end */
 
+/* A descriptor that can be read, and polled, from the first of the three signals on: each adds 1 to its 64-bit count
+ * (eventfd(2)). For a command that waits for its end and for something else. It is made by the first call; -1: the
+ * system gives none. */
+int interrupt_descriptor(void);
+
 /* Between these a second SIGINT waits: for writes to files, which take no time but must be whole. */
 void interrupt_hold(void);
 void interrupt_release(void);
 
-/* Does what the signal does when it asks for the end of the command. */
+/* Does what the signal does when it asks for the end of the command; 0: no signal has asked for it. */
 void interrupt_end(int signal_number);
 /* Ends the process by the signal that asked for the end of the command. Returns if none did. */
 void interrupt_raise(void);

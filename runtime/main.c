@@ -20,6 +20,7 @@ static void print_usage(FILE *out)
         fprintf(out, "  %-10s %s\n", command_list[i]->name, command_list[i]->summary);
     fputs("\n"
           "  quire chat --model org/name    a folder, or a model in the Hugging Face cache\n"
+          "  quire serve -m org/name        for clients of OpenAI's API, at port 8000\n"
           "  quire generate -m org/name -i prompts.jsonl -o answers.jsonl\n"
           "  quire profile -m org/name\n"
           "\n"
@@ -43,7 +44,6 @@ static const char *what_instead(const char *name)
         {"ls", "quire keeps no list: hf cache ls shows the models that --model ORG/NAME finds"},
         {"rm", "quire keeps no models: hf cache rm takes one out of the Hugging Face cache"},
         {"show", "quire inspect --model ORG/NAME shows what a model is"},
-        {"serve", "there is no server yet: quire generate answers files of prompts, quire chat a person"},
         {"run-batch", "quire generate -i FILE -o FILE answers OpenAI batch files"},
         {"complete", "quire generate goes on with the texts of a file or a pipe"},
     };

@@ -293,6 +293,7 @@ static enum status schedule(struct scheduler *s, struct batch *batch, struct sch
         out->result = SCHEDULE_COLLECT_FIRST;
         return STATUS_OK;
     }
+    out->sampled = scheduler_new_step(s)->sampled;
     choose_step(s, batch, needed);
     if (s->unsound) {
         batch_clear(batch);

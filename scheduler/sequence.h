@@ -90,6 +90,7 @@ struct request {
     uint8_t cache_namespace; /* of CACHE_NAMESPACES: blocks are shared only with requests of the same one. Set by
                                 scheduler_set_namespace alone */
     bool beams;              /* beam search: its sequences go on by scheduler_set_beams. Set before scheduler_add */
+    bool constrained;        /* its samples have masks, which the caller knows. Set before scheduler_add */
     bool stalled;            /* it was preempted, and has got no token since */
     int32_t num_eos;
     struct sampling_params params; /* owned */

@@ -70,7 +70,7 @@ static void test_usage(void **state)
     check_usage_error((const char *[]){NULL}, "usage: quire COMMAND [flags]");
     check_usage_error((const char *[]){"chatt", NULL}, "there is no command 'chatt'");
     check_usage_error((const char *[]){"--chat", NULL}, "there is no command '--chat'");
-    check_usage_error((const char *[]){"serve", NULL}, "there is no command 'serve': there is no server yet");
+    check_usage_error((const char *[]){"pull", NULL}, "there is no command 'pull': quire downloads nothing");
 }
 
 static void test_help(void **state)

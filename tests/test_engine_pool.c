@@ -521,6 +521,66 @@ static void test_commands_of_one_engine(void **state)
     }
 }
 
+/* A wake-up or a request that comes before the wait is not lost, and a wake-up also ends the wait of a step. */
+static void check_wait(int size)
+{
+    char path[512];
+    struct engine_options o = run_options("golden/gqa", path, sizeof path);
+    struct run_prompt *prompts = run_random_prompts(LENGTHS, NUM_PROMPTS, VOCAB, 3);
+    struct sampling_params params = sampling_params_default();
+    struct run answers = make_run(1, 1);
+    o.data_parallel_size = size;
+    struct engine_pool *p = open_pool(&o);
+    engine_pool_wake(p);
+    engine_pool_wake(p);
+    engine_pool_wait(p);
+    assert_false(engine_pool_has_work(p));
+    params.max_tokens = 5;
+    params.ignore_eos = true;
+    add(p, &prompts[0], &params, answers.answers);
+    engine_pool_wait(p); /* there is work, and there is until it is done */
+    engine_pool_wait(p);
+    struct error err = {""};
+    bool worked;
+    while (engine_pool_has_work(p)) {
+        engine_pool_wake(p);
+        if (engine_pool_step(p, &worked, &err) != STATUS_OK) fail_msg("engine_pool_step: %s", err.text);
+    }
+    run_answer_check(answers.answers);
+    assert_int_equal(answers.answers[0].count, 5);
+    engine_pool_destroy(p);
+    run_free(&answers);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+static void test_wait(void **state)
+{
+    (void)state;
+    check_wait(1);
+    check_wait(2);
+}
+
+/* engine_pool_check refuses with the sentence of engine_pool_add. */
+static void test_check(void **state)
+{
+    (void)state;
+    char path[512];
+    struct engine_options o = run_options("golden/gqa", path, sizeof path);
+    struct sampling_params params = sampling_params_default();
+    const int32_t ids[] = {1, 2, VOCAB};
+    struct engine_request request = {.prompt = ids, .prompt_len = 3, .params = &params, .deliver = deliver};
+    struct error checked = {""}, added = {""};
+    o.data_parallel_size = 2;
+    struct engine_pool *p = open_pool(&o);
+    assert_int_equal(engine_pool_check(p, &request, &checked), STATUS_INVALID);
+    assert_int_equal(engine_pool_add(p, &request, NULL, &added), STATUS_INVALID);
+    assert_string_equal(checked.text, added.text);
+    request.prompt_len = 2;
+    assert_int_equal(engine_pool_check(p, &request, &checked), STATUS_OK);
+    assert_false(engine_pool_has_work(p));
+    engine_pool_destroy(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -529,6 +589,8 @@ int main(void)
         cmocka_unit_test(test_prefix_routes),
         cmocka_unit_test(test_routing),
         cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_wait),
+        cmocka_unit_test(test_check),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test_setup_teardown(test_failure, temp_folder_setup, temp_folder_teardown),
         cmocka_unit_test(test_refused),

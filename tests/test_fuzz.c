@@ -46,6 +46,18 @@ static void test_tokenizer_config(void **state)
     replay("tokenizer_config");
 }
 
+static void test_grammar(void **state)
+{
+    (void)state;
+    replay("grammar");
+}
+
+static void test_structured(void **state)
+{
+    (void)state;
+    replay("structured");
+}
+
 static void test_regular(void **state)
 {
     (void)state;
@@ -64,6 +76,12 @@ static void test_jinja(void **state)
     replay("jinja");
 }
 
+static void test_http(void **state)
+{
+    (void)state;
+    replay("http");
+}
+
 static void test_chat_template(void **state)
 {
     (void)state;
@@ -74,6 +92,12 @@ static void test_prompts(void **state)
 {
     (void)state;
     replay("prompts");
+}
+
+static void test_api(void **state)
+{
+    (void)state;
+    replay("api");
 }
 
 static void test_config(void **state)
@@ -88,6 +112,12 @@ static void test_safetensors(void **state)
     replay("safetensors");
 }
 
+static void test_answer_parser(void **state)
+{
+    (void)state;
+    replay("answer_parser");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -95,13 +125,18 @@ int main(void)
         cmocka_unit_test(test_tokenizer_json),
         cmocka_unit_test(test_tokenizer_model),
         cmocka_unit_test(test_tokenizer_config),
+        cmocka_unit_test(test_grammar),
         cmocka_unit_test(test_regular),
+        cmocka_unit_test(test_structured),
         cmocka_unit_test(test_json_schema),
         cmocka_unit_test(test_jinja),
         cmocka_unit_test(test_chat_template),
+        cmocka_unit_test(test_http),
         cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_api),
         cmocka_unit_test(test_config),
         cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_answer_parser),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -674,7 +674,7 @@ static void test_spelling(void **state)
     assert_int_equal(p.exit_status, 0);
     assert_non_null(strstr(p.out.data, "{\"index\": 0, \"id\": 12345678901234567890, \"text\": "));
     assert_non_null(strstr(p.out.data, "{\"index\": 1, \"id\": \"\\ud800\\u0000\", \"text\": "));
-    assert_non_null(strstr(p.out.data, "\"metadata\": {\"a\": [1e999, NaN]}}"));
+    assert_non_null(strstr(p.out.data, "\"metadata\":{\"a\":[1e999,NaN]}}"));
     assert_int_equal(count_lines(&p.out), 3);
     program_free(&p);
     run(&p, *state,

@@ -30,6 +30,7 @@ enum {
     REPLAYS = 3,
     VOCAB = 991,
     LOGITS = 997,
+    MASK_WORDS = (VOCAB + 31) / 32,
     SAMPLES = 70
 };
 
@@ -37,6 +38,7 @@ enum {
 struct sampling {
     struct sampling_state states[SAMPLES]; /* zeros: greedy */
     int32_t numbers[4 * SAMPLES];          /* [4, SAMPLES] state indices, output positions, tokens, history */
+    uint32_t masks[SAMPLES * MASK_WORDS];
 };
 
 struct rank {
@@ -347,6 +349,12 @@ static void all_gather_takes_uneven_columns(void **state)
 
 /* ---- sampling ---- */
 
+/* Whether the mask of sample i has the id: those of calls from 6 on have three ids of four. */
+static bool mask_has(int call, int32_t i, int32_t id)
+{
+    return call < 6 || random_mix((uint64_t)(call * 7000003 + i * VOCAB + id)) % 4 > 0;
+}
+
 /* Logits of which only the rank's own ids are there; other ranks' are so large that they would win. In some samples the
  * best one is there twice, and in some there is no best. */
 static void prepare_samples(struct rank *r, int call, const struct sample_share *share, int32_t *expected)
@@ -356,12 +364,12 @@ static void prepare_samples(struct rank *r, int call, const struct sample_share 
         float *row = logits + i * LOGITS, best = -INFINITY;
         for (int32_t j = 0; j < VOCAB; j++) {
             row[j] = (float)(int)(random_mix((uint64_t)(call * 1000003 + i * VOCAB + j)) % 200);
-            if (i % 7 == 1 && j == VOCAB - 1 - i) row[j] = call % 2 ? NAN : INFINITY;
+            if (i % 7 == 1 && j == VOCAB - 1 - i && mask_has(call, i, j)) row[j] = call % 2 ? NAN : INFINITY;
             if (i % 7 == 2) row[j] = -INFINITY;
         }
-        expected[i] = i % 7 == 1 || i % 7 == 2 ? -1 : 0;
+        expected[i] = (i % 7 == 1 && mask_has(call, i, VOCAB - 1 - i)) || i % 7 == 2 ? -1 : 0;
         for (int32_t j = 0; j < VOCAB && expected[i] >= 0; j++)
-            if (row[j] > best) best = row[j], expected[i] = j;
+            if (mask_has(call, i, j) && row[j] > best) best = row[j], expected[i] = j;
         for (int32_t j = 0; j < LOGITS; j++)
             if (j < share->first || j >= share->first + share->count) row[j] = 1e9f;
     }
@@ -401,12 +409,20 @@ static struct sample_args share_args(const struct rank *r, int call)
                                 .token_ids = numbers + 2 * SAMPLES,
                                 .history = numbers + 3 * SAMPLES,
                                 .history_stride = 1,
+                                .masks = call < 6 ? NULL : r->sampling->masks,
+                                .mask_words = MASK_WORDS,
+                                .mask_rows = numbers, /* as state indices */
                                 .share = {r->number, r->num_ranks, (int32_t)first, (int32_t)(end - first)}};
 }
 
-static void upload_samples(struct rank *r)
+static void upload_samples(struct rank *r, int call)
 {
     int32_t host[4 * SAMPLES];
+    uint32_t masks[SAMPLES * MASK_WORDS] = {0};
+    for (int32_t i = 0; i < SAMPLES; i++)
+        for (int32_t id = 0; id < VOCAB; id++)
+            masks[i * MASK_WORDS + id / 32] |= (uint32_t)mask_has(call, i, id) << id % 32;
+    r->b->copy(r->b, r->sampling->masks, masks, sizeof masks, NULL);
     upload(r, SAMPLES * LOGITS * (int64_t)sizeof(float));
     for (int32_t i = 0; i < 4 * SAMPLES; i++) host[i] = i < SAMPLES ? i : i < 2 * SAMPLES ? 0 : -7;
     r->b->copy(r->b, r->sampling->numbers, host, sizeof host, NULL);
@@ -416,10 +432,11 @@ static void *sample_shares(void *rank)
 {
     struct rank *r = rank;
     int32_t expected[SAMPLES];
-    for (int call = 0; call < 6; call++) {
+    for (int call = 0; call < 12; call++) {
         const struct sample_args args = share_args(r, call);
         prepare_samples(r, call, &args.share, expected);
-        upload_samples(r);
+        upload_samples(r, call);
+
         r->b->sample(r->b, &args);
         if (!check_samples(r, args.token_ids, args.history, expected)) break;
     }
@@ -435,7 +452,7 @@ static void *sample_alone(void *rank)
     const struct sample_args args = share_args(r, 0);
     int32_t tokens[SAMPLES], ignored[SAMPLES];
     prepare_samples(r, 0, &args.share, ignored);
-    upload_samples(r);
+    upload_samples(r, 0);
     backend_group_pause(r->b, &kept);
     r->b->sample(r->b, &args);
     r->b->copy(r->b, tokens, args.token_ids, sizeof tokens, NULL);

@@ -25,6 +25,9 @@ struct sampling {
     int32_t state_indices[MAX_SAMPLES], output_positions[MAX_SAMPLES];
     bool has_drafts;
     int32_t drafts[MAX_SAMPLES];
+    uint32_t *masks; /* [MAX_SAMPLES, mask_words]; NULL: none */
+    int64_t mask_words;
+    int32_t mask_rows[MAX_SAMPLES];
     int32_t history[MAX_SAMPLES * HISTORY]; /* by state index */
     int32_t tokens[MAX_SAMPLES], ranks[MAX_SAMPLES];
     float logprobs[MAX_SAMPLES];
@@ -54,6 +57,7 @@ static struct sampling *sampling_new(int32_t count, int32_t vocab_size)
 static void sampling_free(struct sampling *s)
 {
     free(s->logits);
+    free(s->masks);
     free(s);
 }
 
@@ -100,6 +104,8 @@ static void run(struct test_backend *tb, struct sampling *s)
     struct tensor state_indices = tensor_bytes(b, s->state_indices, n * word);
     struct tensor output_positions = tensor_bytes(b, s->output_positions, n * word);
     struct tensor drafts = tensor_bytes(b, s->drafts, n * word);
+    struct tensor masks = {0}, mask_rows = tensor_bytes(b, s->mask_rows, n * word);
+    if (s->masks) masks = tensor_bytes(b, s->masks, MAX_SAMPLES * s->mask_words * word);
     struct tensor history = tensor_bytes(b, s->history, (int64_t)sizeof s->history);
     struct tensor tokens = tensor_poison(b, DTYPE_FLOAT32, n), ranks = tensor_poison(b, DTYPE_FLOAT32, n);
     struct tensor logprobs = tensor_poison(b, DTYPE_FLOAT32, n);
@@ -115,6 +121,9 @@ static void run(struct test_backend *tb, struct sampling *s)
                                .history = history.data,
                                .history_stride = HISTORY,
                                .drafts = s->has_drafts ? drafts.data : NULL,
+                               .masks = masks.data,
+                               .mask_words = s->mask_words,
+                               .mask_rows = mask_rows.data,
                                .token_ids = tokens.data,
                                .logprobs = logprobs.data,
                                .ranks = ranks.data,
@@ -126,7 +135,8 @@ static void run(struct test_backend *tb, struct sampling *s)
     fetch(&tokens, s->tokens), fetch(&ranks, s->ranks), fetch(&logprobs, s->logprobs);
     fetch(&top_ids, s->top_ids), fetch(&top_logprobs, s->top_logprobs), fetch(&history, s->history);
     tensor_free(&logits), tensor_free(&states), tensor_free(&state_indices), tensor_free(&output_positions);
-    tensor_free(&drafts);
+    tensor_free(&drafts), tensor_free(&mask_rows);
+    if (s->masks) tensor_free(&masks);
     check_workspace(tb);
 }
 
@@ -684,6 +694,104 @@ static void runs_draw_what_plain_calls_draw(void **state)
             check_runs(&test->backends[i], pass % 2 ? 8 : MAX_SAMPLES, pass % 6 == 5, &test->random);
 }
 
+/* ---- masks ---- */
+
+static bool mask_has(const struct sampling *s, int32_t i, int32_t id)
+{
+    return s->mask_rows[i] < 0 || s->masks[s->mask_rows[i] * s->mask_words + id / 32] >> id % 32 & 1;
+}
+
+/* Rows in any order, of few ids or of most, with bits behind the vocabulary; some samples have none. */
+static void random_masks(struct sampling *s, struct random *r)
+{
+    s->mask_words = (s->vocab_size + 31) / 32 + (int64_t)random_between(r, 0, 3);
+    s->masks = calloc((size_t)(MAX_SAMPLES * s->mask_words), sizeof *s->masks);
+    for (int32_t i = 0; i < s->count; i++) {
+        s->mask_rows[i] = random_between(r, 0, 4) == 0 ? -1 : (i * 5 + 3) % MAX_SAMPLES;
+        if (s->mask_rows[i] < 0) continue;
+        uint32_t *mask = s->masks + s->mask_rows[i] * s->mask_words;
+        const int kind = (int)random_between(r, 0, 2);
+        for (int64_t w = 0; w < s->mask_words; w++)
+            mask[w] = kind == 0 ? (uint32_t)random_bits(r) : kind == 1 ? ~(1u << w % 32) : 0;
+        const int32_t id = (int32_t)random_between(r, 0, s->vocab_size - 1); /* one at least */
+        mask[id / 32] |= 1u << id % 32;
+    }
+}
+
+/* What a mask does not have becomes -infinity in `masked`, and whatever it may in `s`: it is not looked at. */
+static void hide(struct sampling *s, struct sampling *masked, struct random *r)
+{
+    for (int32_t i = 0; i < s->count; i++)
+        for (int32_t id = 0; id < s->vocab_size; id++) {
+            const int64_t at = (int64_t)i * s->vocab_size + id;
+            if (mask_has(s, i, id)) continue;
+            masked->logits[at] = -INFINITY;
+            if (random_between(r, 0, 3) == 0) s->logits[at] = random_between(r, 0, 1) ? NAN : 1e30f;
+        }
+}
+
+static void check_masked(struct test_backend *tb, int32_t vocab_size, int32_t workspace_samples, struct random *r)
+{
+    struct sampling *s = sampling_new(MAX_SAMPLES, vocab_size), *masked = sampling_new(MAX_SAMPLES, vocab_size);
+    float *logits = masked->logits;
+    for (int32_t i = 0; i < s->count; i++) randomize(s, i, r);
+    s->workspace_samples = workspace_samples;
+    *masked = *s;
+    masked->logits = logits;
+    memcpy(logits, s->logits, sizeof *logits * (size_t)s->count * (size_t)vocab_size);
+    random_masks(s, r);
+    hide(s, masked, r);
+    run(tb, s), run(tb, masked);
+    for (int32_t i = 0; i < s->count; i++) {
+        const int32_t wanted = s->states[i].num_logprobs, num_top = wanted < vocab_size ? wanted : vocab_size;
+        assert_int_equal(s->tokens[i], masked->tokens[i]);
+        if (s->tokens[i] < 0) continue; /* min_tokens forbids all that the mask has */
+        assert_true(mask_has(s, i, s->tokens[i]));
+        if (wanted < 0) continue;
+        assert_int_equal(s->ranks[i], masked->ranks[i]);
+        assert_true(s->logprobs[i] == masked->logprobs[i]);
+        if (num_top == 0) continue;
+        assert_memory_equal(s->top_ids + i * SAMPLING_MAX_TOP, masked->top_ids + i * SAMPLING_MAX_TOP,
+                            sizeof *s->top_ids * (size_t)num_top);
+        assert_memory_equal(s->top_logprobs + i * SAMPLING_MAX_TOP, masked->top_logprobs + i * SAMPLING_MAX_TOP,
+                            sizeof *s->top_logprobs * (size_t)num_top);
+    }
+    assert_memory_equal(s->history, masked->history, sizeof s->history);
+    sampling_free(s), sampling_free(masked);
+}
+
+/* A mask's samples are those of logits that are -infinity wherever the mask has no bit. */
+static void masked_ids_count_as_minus_infinity(void **state)
+{
+    static const int32_t sizes[] = {5, 64, 333, 9000};
+    struct kernel_test *test = *state;
+    for (int i = 0; i < test->num_backends; i++)
+        for (int pass = 0; pass < 16; pass++)
+            check_masked(&test->backends[i], sizes[pass % 4], pass % 3 ? MAX_SAMPLES : 8, &test->random);
+}
+
+/* Greedy samples, which take another pass. */
+static void a_mask_decides_which_is_the_largest(void **state)
+{
+    struct kernel_test *test = *state;
+    for (int i = 0; i < test->num_backends; i++) {
+        struct sampling *s = sampling_new(3, 100);
+        for (int32_t j = 0; j < 300; j++) s->logits[j] = (float)(j % 100);
+        s->mask_words = 4;
+        s->masks = calloc(MAX_SAMPLES * 4, sizeof *s->masks);
+        s->mask_rows[0] = 1, s->mask_rows[1] = -1, s->mask_rows[2] = 0;
+        s->masks[0] = 1u << 31 | 2, s->masks[4 + 3] = 1; /* ids 1 and 31; 96 */
+        run(&test->backends[i], s);
+        assert_int_equal(s->tokens[0], 96);
+        assert_int_equal(s->tokens[1], 99);
+        assert_int_equal(s->tokens[2], 31);
+        s->masks[0] = 0; /* no id at all */
+        run(&test->backends[i], s);
+        assert_int_equal(s->tokens[2], -1);
+        sampling_free(s);
+    }
+}
+
 /* ---- tokens that are given ---- */
 
 enum { TARGET_ROWS = 13 };
@@ -833,6 +941,8 @@ int main(void)
         cmocka_unit_test(options_combine),
         cmocka_unit_test(batch_does_not_matter),
         cmocka_unit_test(runs_draw_what_plain_calls_draw),
+        cmocka_unit_test(masked_ids_count_as_minus_infinity),
+        cmocka_unit_test(a_mask_decides_which_is_the_largest),
         cmocka_unit_test(large_vocabulary),
         cmocka_unit_test(given_tokens_are_scored),
     };

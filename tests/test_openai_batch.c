@@ -36,7 +36,7 @@ static enum status read_body(const char *url, const char *body, struct openai_re
                              json_loads(body, JSON_DECODE_ANY, &why));
     if (!line) fail_msg("%s: %s", body, why.text);
     assert_true(openai_batch_is_line(line));
-    const enum status status = openai_batch_read(line, out, native, err);
+    const enum status status = openai_batch_read(line, NULL, out, native, err);
     json_decref(line);
     return status;
 }
@@ -67,7 +67,10 @@ static void test_bodies(void **state)
                   "\"frequency_penalty\": 0.5, \"response_format\": {\"type\": \"text\"}, \"top_k\": 3, "
                   "\"parallel_tool_calls\": true, \"modalities\": [\"text\"], \"suffix\": null, \"temperature\": null}",
                   "{\"messages\": [1], \"max_tokens\": 5, \"n\": 2, \"stop\": [\"a\"], \"seed\": 1, \"logit_bias\": "
-                  "{\"3\": 1}, \"presence_penalty\": 1, \"frequency_penalty\": 0.5, \"top_k\": 3}");
+                  "{\"3\": 1}, \"presence_penalty\": 1, \"frequency_penalty\": 0.5, \"response_format\": {\"type\": "
+                  "\"text\"}, \"top_k\": 3}");
+    expect_native(CHAT, "{\"messages\": [1], \"structured_outputs\": {\"regex\": \"a\"}}",
+                  "{\"messages\": [1], \"structured_outputs\": {\"regex\": \"a\"}}");
     expect_native(CHAT, "{\"messages\": [1], \"tools\": [2], \"tool_choice\": \"auto\", \"logprobs\": true}",
                   "{\"messages\": [1], \"tools\": [2], \"logprobs\": 0}");
     expect_native(CHAT, "{\"messages\": [1], \"tools\": [2], \"tool_choice\": \"none\", \"max_tokens\": 3}",
@@ -106,9 +109,27 @@ static void test_refused_bodies(void **state)
         {CHAT, "{\"messages\": [], \"temprature\": 1}", "there is no field 'temprature' for this url"},
         {CHAT, "{\"messages\": [], \"model\": 3}", "body.model must be a string, found 3"},
         {CHAT, "{\"messages\": [], \"metadata\": 3}", "body.metadata must be an object, found 3"},
-        {CHAT, "{\"messages\": [], \"response_format\": {\"type\": \"json_object\"}}",
-         "body.response_format must be {\"type\": \"text\"}: quire does not force a format, found"},
-        {CHAT, "{\"messages\": [], \"tool_choice\": \"required\"}", "body.tool_choice must be \"auto\" or \"none\""},
+        {CHAT,
+         "{\"messages\": [], \"tools\": [{}], \"tool_choice\": \"required\", \"structured_outputs\": {\"regex\": "
+         "\"a\"}}",
+         "tool_choice and structured_outputs both give the answer's form"},
+        {CHAT, "{\"messages\": [], \"tool_choice\": \"required\"}",
+         "tool_choice asks for a call of a tool, but tools has none"},
+        {CHAT,
+         "{\"messages\": [], \"tools\": [{\"function\": {\"name\": \"f\"}}], \"tool_choice\": {\"function\": "
+         "{\"name\": "
+         "\"g\"}}}",
+         "tool_choice asks for a call of g, but tools has none of this name"},
+        {CHAT, "{\"messages\": [], \"tools\": [{}], \"tool_choice\": \"required\"}",
+         "tool_choice must be \"auto\" or \"none\": it is not known in which form this model calls tools"},
+        {CHAT, "{\"messages\": [], \"parallel_tool_calls\": 3}", "body.parallel_tool_calls must be true or false"},
+        {CHAT, "{\"messages\": [], \"echo\": true}", "body.echo must be false: only a completion repeats its prompt"},
+        {CHAT, "{\"messages\": [], \"add_special_tokens\": true}", "body.add_special_tokens must be false"},
+        {CHAT, "{\"messages\": [], \"stream_options\": {}}", "stream_options needs stream to be true"},
+        {CHAT, "{\"messages\": [], \"stream\": true, \"stream_options\": {\"include_usage\": 1}}",
+         "body.stream_options.include_usage must be true or false, found 1"},
+        {COMPLETIONS, "{\"prompt\": \"x\", \"include_reasoning\": true}", "there is no field 'include_reasoning' for"},
+        {COMPLETIONS, "{\"prompt\": \"x\", \"use_beam_search\": true}", "body.use_beam_search must be false"},
         {CHAT, "{\"messages\": [], \"tool_choice\": {\"type\": \"function\"}}", "body.tool_choice must be"},
         {CHAT, "{\"messages\": [], \"logprobs\": 3}", "body.logprobs must be true or false, found 3"},
         {CHAT, "{\"messages\": [], \"top_logprobs\": 3}", "top_logprobs needs logprobs to be true"},
@@ -117,7 +138,7 @@ static void test_refused_bodies(void **state)
         {CHAT, "{\"messages\": [], \"reasoning_effort\": 3}", "body.reasoning_effort must be a string, found 3"},
         {COMPLETIONS, "{\"prompt\": \"x\", \"reasoning_effort\": \"low\"}", "there is no field 'reasoning_effort' for"},
         {COMPLETIONS, "{\"prompt\": \"x\", \"tools\": []}", "there is no field 'tools' for this url"},
-        {COMPLETIONS, "{\"prompt\": \"x\", \"echo\": true}", "body.echo must be false: quire does not repeat"},
+        {COMPLETIONS, "{\"prompt\": \"x\", \"echo\": 1}", "body.echo must be true or false, found 1"},
         {COMPLETIONS, "{\"prompt\": \"x\", \"suffix\": \"y\"}", "body.suffix must be \"\""},
         {COMPLETIONS, "{\"prompt\": [\"x\", \"y\"]}", "prompt holds 2 prompts; put each on a line of its own"},
     };
@@ -323,12 +344,56 @@ static void test_lengths(void **state)
     program_free(&p);
 }
 
+/* The prompt before each answer, with the log-probabilities of both. */
+static void test_echo(void **state)
+{
+    struct program p;
+    static const char input[] =
+        "{\"custom_id\": \"a\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"Hello there\", "
+        "\"n\": 3, \"echo\": true, \"logprobs\": 1, \"max_tokens\": 4}}\n";
+    generate_run(&p, *state, input, (const char *[]){"--ignore-eos", "--temperature", "1", NULL});
+    assert_int_equal(p.exit_status, 0);
+    json_t *line = generate_line(&p.out, 0);
+    const json_t *choice;
+    size_t i;
+    const int64_t length = number_at(line, "response/body/usage/prompt_tokens");
+    assert_int_equal(json_array_size(at(line, "response/body/choices")), 3);
+    json_array_foreach((json_t *)at(line, "response/body/choices"), i, choice)
+    {
+        assert_memory_equal(text_at(choice, "text"), "Hello there", 11);
+        assert_int_equal(json_array_size(at(choice, "logprobs/tokens")), length + 4);
+        assert_true(json_is_null(at(choice, "logprobs/token_logprobs/0")));
+        assert_true(json_is_real(at(choice, "logprobs/token_logprobs/1")));
+    }
+    json_decref(line);
+    program_free(&p);
+}
+
+/* tool_choice "required" asks for a form of the answer. */
+static void test_forced_tools(void **state)
+{
+    (void)state;
+    struct error err = {""};
+    struct openai_request request = {.kind = OPENAI_CHAT};
+    json_t *native,
+        *body = json_loads("{\"messages\": [1], \"tools\": [{\"type\": \"function\", \"function\": {\"name\": "
+                           "\"f\", \"parameters\": {}}}], \"tool_choice\": \"required\"}",
+                           0, NULL);
+    struct json_reader r = json_reader(body, NULL, &err);
+    if (openai_request_read(&r, tool_format_find("hermes"), &request, &native) != STATUS_OK) fail_msg("%s", err.text);
+    assert_string_equal(text_at(native, "structured_outputs/structural_tag/type"), "structural_tag");
+    json_decref(native);
+    json_decref(body);
+    openai_request_free(&request);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bodies),   cmocka_unit_test(test_refused_bodies),
-        cmocka_unit_test(test_generate), cmocka_unit_test(test_served_model_name),
-        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_bodies),       cmocka_unit_test(test_refused_bodies),
+        cmocka_unit_test(test_generate),     cmocka_unit_test(test_served_model_name),
+        cmocka_unit_test(test_lengths),      cmocka_unit_test(test_echo),
+        cmocka_unit_test(test_forced_tools),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -217,8 +217,8 @@ static void test_refusals(void **state)
         {"--swich_on", "there is no flag --swich_on; did you mean --switch-on?"},
         {"--no", "--no could mean --no-switch-on or --no-switch-off; write the whole name"},
         /* other programs' */
-        {"--host x", "there is no flag --host: quire has no server yet: "},
-        {"--no-enable-log-requests", "there is no flag --no-enable-log-requests: requests are not logged"},
+        {"--uvicorn-log-level x", "there is no flag --uvicorn-log-level: quire serve logs requests with "},
+        {"--no-disable-log-requests", "there is no flag --no-disable-log-requests: quire serve logs requests"},
         {"-ngl 99", "there is no flag -ngl: a model lies whole on one device"},
         {"--ctx-size 5", "there is no flag --ctx-size; --help-all lists the flags"}, /* nor is --max-model-len one */
         {"--zzzzzzzzzz=3", "there is no flag --zzzzzzzzzz; --help-all lists the flags"},
@@ -555,7 +555,7 @@ static void test_speculation_flags(void **state)
         {"-sc {", "--speculative-config: "},
         {"-sc [1]", "--speculative-config: expected a JSON object {...}, found an array"},
         {"-sc=", "--speculative-config needs a value: --speculative-config JSON"},
-        {"-sc {}", "--speculative-config: method or model must be given: ngram|suffix|mtp|none"},
+        {"-sc {}", "--speculative-config: method or model must be given: ngram|suffix|grammar|mtp|none"},
         {"-sc {\"num_speculative_tokens\":3} --speculative-model ngram",
          "--speculative-config: method or model must be"},
         {"-sc {\"method\":\"ngram\",\"method\":\"ngram\"}", "--speculative-config: "},
@@ -565,10 +565,10 @@ static void test_speculation_flags(void **state)
         {"-sc {\"method\":\"ngram\",\"quantization\":null}",
          "quantization does not apply: quire loads a draft model as its checkpoint is"},
         {"-sc {\"method\":7}", "--speculative-config: method must be a string"},
-        {"-sc {\"method\":\"medusa\"}", "--speculative-config: method: expected ngram|suffix|draft_model|mtp|none, got "
+        {"-sc {\"method\":\"medusa\"}", "--speculative-config: method: expected ngram|suffix|grammar|draft_model|mtp|none, got "
                                         "'medusa': quire does not have this "
                                         "method yet"},
-        {"-sc {\"method\":\"ngran\"}", "method: expected ngram|suffix|draft_model|mtp|none, got 'ngran'"},
+        {"-sc {\"method\":\"ngran\"}", "method: expected ngram|suffix|grammar|draft_model|mtp|none, got 'ngran'"},
         {"-sc {\"method\":\"draft_model\"}", "model must be given: the folder of the draft model"},
         {"-sc {\"method\":\"ngram\",\"model\":\"org/name\"}",
          "method is ngram, but model is 'org/name'; leave out one"},
@@ -588,7 +588,7 @@ static void test_speculation_flags(void **state)
          "suffix_decoding_min_token_prob must be a number, found true"},
         {"-sc {\"method\":\"suffix\",\"suffix_decoding_min_token_prob\":1.5}",
          "--speculative-config: suffix_decoding_min_token_prob is 1.5, but must be from 0 to 1"},
-        {"--speculative-model=", "--speculative-model needs a value: --speculative-model PATH|ngram|suffix|mtp|none"},
+        {"--speculative-model=", "--speculative-model needs a value: --speculative-model PATH|ngram|suffix|grammar|mtp|none"},
         {"--num-speculative-tokens 0", "--num-speculative-tokens: expected a whole number from 1 to 7, got '0'"},
         {"--num-speculative-tokens 8", "--num-speculative-tokens: expected a whole number from 1 to 7, got '8'"},
         {"-md x", "there is no flag -md; did you mean --speculative-model?"},

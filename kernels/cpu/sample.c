@@ -1,5 +1,5 @@
-/* Sampling, in the order of vLLM's sampler: raw log-probabilities, min_tokens, logit_bias, penalties, temperature,
- * min_p, top_k, top_p, and a draw by the Gumbel-max trick (Gumbel, 1954; Maddison et al., 2014).
+/* Sampling, in the order of vLLM's sampler: masks, raw log-probabilities, min_tokens, logit_bias, penalties,
+ * temperature, min_p, top_k, top_p, and a draw by the Gumbel-max trick (Gumbel, 1954; Maddison et al., 2014).
  *
  * Where vLLM does not say: of equal values the lower id comes first, but top_k keeps all that equal the k-th. If a
  * logit is NaN after processing, or the largest is infinite, no token is sampled: the token id is -1. */
@@ -59,6 +59,20 @@ static int32_t argmax(const float *x, int32_t count)
     for (int32_t i = 0; i < count; i++)
         if (x[i] > best) best = x[i], id = i;
     return id;
+}
+
+/* Ids first .. end - 1 that the mask of sample i does not have become -infinity. */
+static void apply_mask(const struct sample_args *args, int32_t i, int32_t first, int32_t end)
+{
+    float *logits = args->logits + i * args->logits_stride;
+    if (!args->masks || args->mask_rows[i] < 0) return;
+    const uint32_t *mask = args->masks + args->mask_rows[i] * args->mask_words;
+    for (int32_t id = first, next; id < end; id = next) {
+        const uint32_t word = mask[id / 32];
+        next = id / 32 * 32 + 32 < end ? id / 32 * 32 + 32 : end;
+        if (word == UINT32_MAX) continue;
+        for (; id < next; id++) logits[id] = word >> id % 32 & 1 ? logits[id] : -INFINITY;
+    }
 }
 
 static bool in_vocabulary(int32_t id, int32_t vocab_size)
@@ -284,6 +298,7 @@ static void sample_one(const struct cpu_state *s, const struct sample_args *args
     struct scratch scratch = thread_scratch(s, vocab_size, thread);
     bool logprobs = args->any_logprobs && row->num_logprobs >= 0;
     const float *raw = logits;
+    apply_mask(args, i, 0, vocab_size);
     if (logprobs && args->any_processing) {
         memcpy(scratch.raw, logits, sizeof *logits * (size_t)vocab_size);
         raw = scratch.raw;
@@ -342,6 +357,7 @@ static void find_best(const struct cpu_state *s, const void *shared_samples, int
     (void)thread;
     *best = (struct share_best){-INFINITY, 0};
     if (share->count == 0) return;
+    apply_mask(shared->args, shared->first + (int32_t)i, share->first, share->first + share->count);
     best->value = has_nan(logits, share->count) ? INFINITY : s->kernels->maximum(logits, share->count);
     best->id = (float)(share->first + argmax(logits, share->count));
 }

@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "model/nodes/connect.h"
 #include "model/nodes/nodes_state.h"
 
@@ -119,14 +119,9 @@ static void *watch(void *nodes)
     }
 }
 
-/* Signals are for other threads. */
 static enum status start_watching(struct nodes *n, struct error *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    n->watched = pipe2(n->wake, O_CLOEXEC) == 0 && pthread_create(&n->watcher, NULL, watch, n) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    n->watched = pipe2(n->wake, O_CLOEXEC) == 0 && thread_start(&n->watcher, watch, n) == 0;
     return n->watched ? STATUS_OK
                       : error_set(err, STATUS_OUT_OF_MEMORY, "the system gives no thread that watches the nodes");
 }

@@ -19,6 +19,7 @@
 #include "runtime/node.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
+#include "runtime/options/structured_flags.h"
 #include "runtime/options/template_flags.h"
 #include "runtime/prompts/prompt.h"
 
@@ -33,6 +34,7 @@ struct chat_options {
     struct log log;
     struct sampling_flags sampling;
     struct chat_setup_options template;
+    struct structured_flags structured;
     const char *prompt, *word, *system;
     const char *think; /* "show", "dim" or "fold" */
     bool each, stats, context_shift, fail_on_length;
@@ -97,6 +99,7 @@ static void add_flags(const struct command *c, struct option_table *table, void 
     table->word = &o->word;
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
     template_flags_add(table, &o->template, NULL);
+    structured_flags_add(table, &o->structured, NULL);
     engine_flags_add(table, &o->engine, &o->log);
     sampling_flags_add(table, &o->sampling);
 }
@@ -249,7 +252,8 @@ static enum status start(struct session *s, struct chat_options *o, const struct
     if (status != STATUS_OK)
         return error_set(err, status, "%s: %s (quire generate takes plain prompts; --chat-template names a template)",
                          o->engine.model, reason.text);
-    status = open_conversation(s, texts, err);
+    status = structured_fields_constraint(&o->structured.fields, engine_info(s->engine)->grammars, &s->constraint, err);
+    if (status == STATUS_OK) status = open_conversation(s, texts, err);
     return status == STATUS_OK ? open_sampling(s, o, err) : status;
 }
 
@@ -286,6 +290,7 @@ static int run(struct chat_options *o, const struct texts *texts)
     chat_setup_close(&s.setup);
     sampling_params_free(&s.params);
     sampling_params_free(&s.usual);
+    constraint_free(s.constraint);
     engine_leave(s.engine);
     free(s.model_name);
     free(s.file);
@@ -347,7 +352,8 @@ static enum status read_argument(const char *argument, const char *name, struct 
 static enum status read_texts(struct chat_options *o, struct texts *texts, struct error *err)
 {
     const char *question = o->prompt ? o->prompt : o->word;
-    enum status status = template_flags_read(&o->template, err);
+    enum status status = structured_flags_read(&o->structured, err);
+    if (status == STATUS_OK) status = template_flags_read(&o->template, err);
     if (status == STATUS_OK && o->system) status = read_argument(o->system, "--system", &texts->system, err);
     if (status == STATUS_OK && o->prompt) status = read_argument(o->prompt, "--prompt", &texts->question, err);
     if (status == STATUS_OK && o->word) status = read_argument(o->word, "the question", &texts->question, err);
@@ -394,6 +400,7 @@ static void free_options(void *options)
     struct chat_options *o = options;
     sampling_flags_free(&o->sampling);
     template_flags_free(&o->template);
+    structured_flags_free(&o->structured);
 }
 
 const struct command command_chat = {

@@ -288,6 +288,7 @@ static enum status start_answer(struct session *s, uint64_t *request, struct err
                                          .num_lasting = has_states ? (int32_t)conversation_lasting(c) : 0,
                                          .params = &params,
                                          .at_start = true,
+                                         .constraint = s->constraint,
                                          .deliver = deliver,
                                          .user = s};
     s->view = begin_view(s, ids);

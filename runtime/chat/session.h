@@ -18,6 +18,7 @@ struct session {
     struct engine *engine;
     char *model_name;                     /* as the banner shows it */
     struct sampling_params params, usual; /* `usual`: the model's own, with no limit of max_tokens */
+    struct constraint *constraint;        /* what answers must be; NULL: any text */
     const struct log *log;
     struct chat_setup setup;
     struct branches branches;

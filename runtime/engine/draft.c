@@ -2,11 +2,9 @@
 
 const char *draft_method_name(enum draft_method method)
 {
-    static const char *const names[NUM_DRAFT_METHODS] = {[DRAFT_NONE] = "none",
-                                                         [DRAFT_NGRAM] = "ngram",
-                                                         [DRAFT_SUFFIX] = "suffix",
-                                                         [DRAFT_MODEL] = "draft_model",
-                                                         [DRAFT_MTP] = "mtp"};
+    static const char *const names[NUM_DRAFT_METHODS] = {
+        [DRAFT_NONE] = "none",       [DRAFT_NGRAM] = "ngram",       [DRAFT_SUFFIX] = "suffix",
+        [DRAFT_GRAMMAR] = "grammar", [DRAFT_MODEL] = "draft_model", [DRAFT_MTP] = "mtp"};
     return names[method];
 }
 
@@ -59,8 +57,8 @@ enum status speculative_config_check(const struct speculative_config *config, st
                          config->num_speculative_tokens, MAX_DRAFTS);
     if (config->method == DRAFT_MODEL && !config->model[0])
         return error_set(err, STATUS_INVALID, "model must be given: the folder of the draft model");
-    if (config->method == DRAFT_MODEL || config->method == DRAFT_MTP) return STATUS_OK;
-    return config->method == DRAFT_NGRAM ? check_ngram(config, err) : check_suffix(config, err);
+    if (config->method == DRAFT_NGRAM) return check_ngram(config, err);
+    return config->method == DRAFT_SUFFIX ? check_suffix(config, err) : STATUS_OK;
 }
 
 enum status drafter_create(const struct speculative_config *config, int32_t max_model_len, struct drafter **out,

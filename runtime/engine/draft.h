@@ -13,8 +13,8 @@
 #include "base/status.h"
 #include "scheduler/scheduler.h"
 
-enum draft_method { DRAFT_NONE, DRAFT_NGRAM, DRAFT_SUFFIX, DRAFT_MODEL, DRAFT_MTP, NUM_DRAFT_METHODS };
-/* "none", "ngram", "suffix", "draft_model", "mtp" */
+enum draft_method { DRAFT_NONE, DRAFT_NGRAM, DRAFT_SUFFIX, DRAFT_GRAMMAR, DRAFT_MODEL, DRAFT_MTP, NUM_DRAFT_METHODS };
+/* "none", "ngram", "suffix", "grammar", "draft_model", "mtp" */
 const char *draft_method_name(enum draft_method method);
 
 #define SPECULATIVE_MODEL_SIZE 4096 /* PATH_MAX */
@@ -24,6 +24,9 @@ const char *draft_method_name(enum draft_method method);
  * ngram (Saxena, 2023): the longest of the sequence's last n tokens, n from prompt_lookup_max down to
  * prompt_lookup_min, that occur earlier in it. What followed their first occurrence there is the draft. (vLLM takes the
  * first, too. What follows the last is often cut short by the end of the sequence.)
+ *
+ * grammar: the only text that may come next in an answer with a grammar (draft_grammar.h). ngram and suffix guess that
+ * first, too. The method is quire's own.
  *
  * draft_model: a second model, or an EAGLE-3 head (draft_model.h). mtp: the head for multi-token prediction in the
  * target's own files (struct head_spec).
@@ -86,14 +89,15 @@ struct drafter {
     enum status (*draft)(struct drafter *d, struct batch *batch, const struct schedule *schedule, struct error *err);
     enum status (*collect)(struct drafter *d, const int32_t **draft_ids, struct error *err);
     void (*cancel)(struct drafter *d);
-    bool one_step; /* each step must be collected before `draft` is called for the next */
+    bool only_constrained; /* it drafts for answers with a grammar alone */
+    bool one_step;         /* each step must be collected before `draft` is called for the next */
     /* The sequence has ended. NULL: the drafter does not care. */
     void (*finished)(struct drafter *d, const struct sequence *seq);
     void (*destroy)(struct drafter *d);
 };
 
-/* The drafter of config->method, which is one on the host. max_model_len bounds the tokens of a sequence. All its
- * memory is allocated here. Fails as speculative_config_check, and with STATUS_OUT_OF_MEMORY. */
+/* The drafter of config->method, which is one of ngram and suffix. max_model_len bounds the tokens of a sequence. All
+ * its memory is allocated here. Fails as speculative_config_check, and with STATUS_OUT_OF_MEMORY. */
 enum status drafter_create(const struct speculative_config *config, int32_t max_model_len, struct drafter **out,
                            struct error *err);
 void drafter_destroy(struct drafter *d); /* NULL is allowed */

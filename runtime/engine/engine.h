@@ -19,7 +19,9 @@
 #include "scheduler/scheduler.h"
 #include "tokenizer/tokenizer.h"
 
+struct constraint;
 struct engine;
+struct grammars;
 struct loaded_model;
 struct model_residence;
 struct model_weights;
@@ -74,14 +76,18 @@ struct engine_request {
     int32_t priority;       /* smaller is earlier, with SCHEDULING_PRIORITY; else it must be 0 */
     bool at_start; /* the answer begins a text, as a chat answer does: the space that the tokenizer puts before a first
                       word is left out of it */
+    struct constraint *constraint; /* what the answers' texts must be (tokenizer/grammar/matcher.h), made by the
+                                      grammars of engine_info, those of any engine of a pool; NULL: any text. Kept */
     answer_function *deliver;
     void *user; /* for deliver */
 };
 
 /* Queues a request; *id (may be NULL) gets its number, which is never 0. Refuses what can be known at once: no tokens,
  * a token outside the vocabulary, a prompt that leaves no room for one token in max_model_len, params out of range, a
- * priority that would be ignored. */
+ * priority that would be ignored, a constraint that beams or several nodes cannot have. */
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err);
+/* What engine_add refuses of a request, before it is added. */
+enum status engine_check(const struct engine *e, const struct engine_request *request, struct error *err);
 /* Ends a request at the next step: each unfinished answer gets a last piece with FINISH_ABORT. The id of a request that
  * is finished, aborted already or unknown is ignored. O(1), and takes no memory. */
 void engine_abort(struct engine *e, uint64_t id);
@@ -119,6 +125,8 @@ struct engine_info {
      * a round number; without a tokenizer all of the model's. An id below the tokenizer's size that is no token can be
      * sampled. */
     int32_t num_ids;
+    struct grammars *grammars; /* they make constraints (grammars.h), which must be given back before the engine ends;
+                                  NULL: there is no tokenizer */
     struct sampling_params default_sampling; /* sampling_params_default() with the values of generation_config.json over
                                                 it, as vLLM does; without lists, so that it may be assigned */
     const struct model_config *draft_config; /* of a draft model or a head; NULL: there is none */

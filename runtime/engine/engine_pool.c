@@ -1,11 +1,11 @@
 #include "runtime/engine/engine_pool.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/plural.h"
+#include "base/thread.h"
 #include "kernels/backend.h"
 #include "kernels/gpu_list.h"
 #include "kernels/ranks.h"
@@ -67,14 +67,15 @@ struct engine_pool {
     uint64_t seed, num_added;
     pthread_mutex_t lock;
     pthread_cond_t has_work; /* a worker became busy, or the pool ends */
-    pthread_cond_t has_news; /* `news` became true */
+    pthread_cond_t has_news; /* `news` or `woken` became true */
     bool news;               /* a worker opened its engine or ended a step, and the caller does not know it yet */
+    bool woken;              /* engine_pool_wake was called, and no wait has returned for it yet */
     pthread_cond_t has_agreed;
     struct agreement agreement;
     bool failed; /* an engine did not open */
     enum log_level log_level;
-    bool ending;
-    bool leaving; /* engine_leave is to be called */
+    int ending_from; /* engines from this number on are to end; size: none is */
+    bool leaving;    /* engine_leave is to be called */
 };
 
 /* ---- the thread of an engine ---- */
@@ -129,8 +130,8 @@ static bool wait_for_work(struct worker *w)
 {
     struct engine_pool *p = w->pool;
     pthread_mutex_lock(&p->lock);
-    while (!w->busy && !p->ending) pthread_cond_wait(&p->has_work, &p->lock);
-    const bool ending = p->ending;
+    while (!w->busy && w->number < p->ending_from) pthread_cond_wait(&p->has_work, &p->lock);
+    const bool ending = w->number >= p->ending_from;
     pthread_mutex_unlock(&p->lock);
     return !ending;
 }
@@ -186,20 +187,6 @@ static void *run_worker(void *context)
     else
         engine_destroy(w->engine);
     return NULL;
-}
-
-/* Signals are for the thread that runs the command, whose system calls they may interrupt; faults are handled where
- * they happen. */
-static int start_thread(struct worker *w)
-{
-    static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV};
-    sigset_t set, before;
-    sigfillset(&set);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&set, faults[i]);
-    pthread_sigmask(SIG_SETMASK, &set, &before);
-    const int error = pthread_create(&w->thread, NULL, run_worker, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
 }
 
 /* ---- opening ---- */
@@ -306,7 +293,7 @@ static enum status name_worker(const struct worker *w, enum status status, struc
 
 static enum status begin_opening(struct engine_pool *p, struct worker *w, struct error *err)
 {
-    w->has_thread = start_thread(w) == 0;
+    w->has_thread = thread_start(&w->thread, run_worker, w) == 0;
     if (w->has_thread) return STATUS_OK;
     pthread_mutex_lock(&p->lock);
     p->failed = true;
@@ -378,7 +365,7 @@ enum status engine_pool_create(const struct engine_options *options, struct engi
         free(p);
         return out_of_memory(err);
     }
-    p->size = size;
+    p->size = p->ending_from = size;
     p->seed = options->seed;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->has_work, NULL);
@@ -407,14 +394,22 @@ static void free_pieces(struct piece_list *list)
     }
 }
 
-static void end_threads(struct engine_pool *p)
+/* Ends the engines from number `first` to `end` - 1. */
+static void end_threads(struct engine_pool *p, int first, int end)
 {
     pthread_mutex_lock(&p->lock);
-    p->ending = true;
+    p->ending_from = first;
     pthread_cond_broadcast(&p->has_work);
     pthread_mutex_unlock(&p->lock);
-    for (int i = 0; i < p->size; i++)
+    for (int i = first; i < end; i++)
         if (p->workers[i].has_thread) pthread_join(p->workers[i].thread, NULL);
+}
+
+/* The first engine is the last to end: the constraints of all are made with its vocabulary. */
+static void end_all_threads(struct engine_pool *p)
+{
+    end_threads(p, 1, p->size);
+    end_threads(p, 0, 1);
 }
 
 static void end_pool(struct engine_pool *p, bool leaving)
@@ -422,7 +417,7 @@ static void end_pool(struct engine_pool *p, bool leaving)
     if (!p) return;
     p->leaving = leaving;
     if (p->size > 1)
-        end_threads(p);
+        end_all_threads(p);
     else if (leaving)
         engine_leave(p->workers[0].engine);
     else
@@ -539,6 +534,11 @@ enum status engine_pool_add(struct engine_pool *p, const struct engine_request *
     return STATUS_OK;
 }
 
+enum status engine_pool_check(const struct engine_pool *p, const struct engine_request *request, struct error *err)
+{
+    return engine_check(p->workers[0].engine, request, err);
+}
+
 void engine_pool_abort(struct engine_pool *p, uint64_t id)
 {
     engine_abort(p->workers[id % (uint64_t)p->size].engine, id / (uint64_t)p->size);
@@ -589,9 +589,9 @@ enum status engine_pool_step(struct engine_pool *p, bool *worked, struct error *
     const struct worker *failed = NULL;
     enum status status = STATUS_OK;
     pthread_mutex_lock(&p->lock);
-    while (!p->news && any_busy(p)) pthread_cond_wait(&p->has_news, &p->lock);
+    while (!p->news && !p->woken && any_busy(p)) pthread_cond_wait(&p->has_news, &p->lock);
     *worked = p->news;
-    p->news = false;
+    p->news = p->woken = false;
     for (int i = 0; i < p->size; i++) {
         struct worker *w = &p->workers[i];
         append(&pieces, &w->ready);
@@ -611,6 +611,30 @@ bool engine_pool_has_work(struct engine_pool *p)
     const bool has_work = p->news || any_busy(p);
     pthread_mutex_unlock(&p->lock);
     return has_work;
+}
+
+void engine_pool_wait(struct engine_pool *p)
+{
+    if (p->size == 1) {
+        engine_wait(p->workers[0].engine);
+        return;
+    }
+    pthread_mutex_lock(&p->lock);
+    while (!p->news && !p->woken && !any_busy(p)) pthread_cond_wait(&p->has_news, &p->lock);
+    p->woken = false;
+    pthread_mutex_unlock(&p->lock);
+}
+
+void engine_pool_wake(struct engine_pool *p)
+{
+    if (p->size == 1) {
+        engine_wake(p->workers[0].engine);
+        return;
+    }
+    pthread_mutex_lock(&p->lock);
+    p->woken = true;
+    pthread_cond_signal(&p->has_news);
+    pthread_mutex_unlock(&p->lock);
 }
 
 int32_t engine_pool_num_computed(struct engine_pool *p, uint64_t id)

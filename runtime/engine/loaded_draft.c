@@ -166,6 +166,7 @@ static struct model_options options_of(const struct engine_options *o, const str
     options.drafter_spec = NULL;
     options.num_passes = 0;
     options.keep_logits = false;
+    options.masks = false;
     options.host_backend = NULL;
     return options;
 }

@@ -48,12 +48,26 @@ static enum status check_num_sequences(const struct engine_options *o, const str
     return STATUS_INVALID;
 }
 
+static enum status check_constraint(const struct loaded_model *l, const struct engine_request *r, struct error *err)
+{
+    if (!r->constraint) return STATUS_OK;
+    if (r->params->beam_width > 1)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "beam_width is %d, but a beam search cannot follow a grammar; ask for n or best_of answers",
+                         r->params->beam_width);
+    if (l->nodes)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "an answer cannot follow a grammar where several nodes share the model; run it on one node");
+    return STATUS_OK;
+}
+
 enum status request_check(const struct engine_options *o, const struct loaded_model *l, const struct engine_request *r,
                           struct error *err)
 {
     enum status status = sampling_params_check(r->params, plan_num_ids(l), err);
     if (status == STATUS_OK) status = check_prompt(o, l, r, err);
     if (status == STATUS_OK) status = check_num_sequences(o, l, r->params, err);
+    if (status == STATUS_OK) status = check_constraint(l, r, err);
     if (status != STATUS_OK) return status;
     if (r->priority != 0 && o->scheduling_policy != SCHEDULING_PRIORITY) {
         error_set(err, STATUS_INVALID, "priority is %d, but requests run in order of arrival", r->priority);

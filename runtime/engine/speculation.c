@@ -200,6 +200,21 @@ static void cut(struct draft_query *queries, int32_t count, int32_t most)
         }
 }
 
+/* What a drafter on the device guesses the host does not know, so it can make no masks for what follows. */
+static bool takes_drafts(const struct drafter *d, const struct request *request)
+{
+    return request->constrained ? !d->draft : !d->only_constrained;
+}
+
+/* Leaves those of `draftables` that take drafts, and returns how many. */
+static int32_t keep_takers(struct speculation *s, int32_t count)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (takes_drafts(s->drafter, s->draftables[i].seq->request)) s->draftables[kept++] = s->draftables[i];
+    return kept;
+}
+
 static void ask_for(struct speculation *s, int32_t place, struct draftable d, int32_t wanted)
 {
     s->draftables[place] = d;
@@ -229,8 +244,9 @@ void speculation_propose(struct speculation *s, struct scheduler *scheduler)
 {
     s->step++;
     if (scheduler_in_flight(scheduler) > 0) return;
-    const int32_t count = scheduler_draftables(scheduler, s->draftables), most = budget(s, count);
+    const int32_t running = scheduler_draftables(scheduler, s->draftables), most = budget(s, running);
     if (most <= 0) return;
+    const int32_t count = keep_takers(s, running);
     for (int32_t i = 0; i < count; i++) learn(s, pace_of(s, s->draftables[i].seq, s->step), s->draftables[i].seq);
     const int32_t asked = choose_sequences(s, count);
     if (asked == 0) return;
@@ -260,8 +276,10 @@ bool speculation_wants_drafts(struct speculation *s, const struct scheduler *sch
 {
     const int64_t next = s->step + 1;
     if (s->runs_in_flight) return true;
-    const int32_t count = scheduler_draftables_later(scheduler, s->draftables);
-    if (count == 0 || budget(s, count) <= 0) return false;
+    const int32_t running = scheduler_draftables_later(scheduler, s->draftables);
+    if (running == 0 || budget(s, running) <= 0) return false;
+    const int32_t count = keep_takers(s, running);
+    if (count == 0) return false;
     for (int32_t i = 0; i < count; i++)
         if (num_wanted(s, pace_of(s, s->draftables[i].seq, next), next) > 0) return true;
     return is_overdue(s, next);

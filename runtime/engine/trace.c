@@ -175,7 +175,7 @@ static void end_submitting_slice(struct trace *t)
 
 static void write_parts(struct trace *t)
 {
-    static const char *const names[] = {"schedule", "submit", "collect", "deliver"};
+    static const char *const names[] = {"schedule", "submit", "collect", "masks", "deliver"};
     for (int i = 0; i < TRACE_NUM_PARTS; i++) {
         if (t->parts[i].end == 0) continue;
         begin_slice(t, names[i], t->parts[i].begin, t->parts[i].end);

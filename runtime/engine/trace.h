@@ -1,8 +1,8 @@
 /* A Chrome trace of what the engine does: a JSON array of events, a line each, which Perfetto (ui.perfetto.dev) and
  * chrome://tracing show. It has
  *
- *     slices     a "step" for each engine_step that worked, and inside it "schedule", "submit", "collect", "deliver".
- *                step and submit say which step was submitted and what its batch holds,
+ *     slices     a "step" for each engine_step that worked, and inside it "schedule", "submit", "collect", "deliver";
+ * and "masks" where answers have grammars. step and submit say which step was submitted and what its batch holds,
  *                collect says which step was collected
  *     requests   an async span "request" for each that a step has read, from engine_add to its last piece.
  *                Inside it one of "waiting", "running" or "swapped" after the other,
@@ -25,7 +25,7 @@
 
 struct trace;
 
-enum trace_part { TRACE_SCHEDULE, TRACE_SUBMIT, TRACE_COLLECT, TRACE_DELIVER };
+enum trace_part { TRACE_SCHEDULE, TRACE_SUBMIT, TRACE_COLLECT, TRACE_MASKS, TRACE_DELIVER };
 enum { TRACE_NUM_PARTS = TRACE_DELIVER + 1 };
 
 /* Creates the file, or replaces a trace that is there; any other file is left alone, and so is one that another open

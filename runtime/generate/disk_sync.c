@@ -2,12 +2,13 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/thread.h"
 
 enum { INTERVAL_SECONDS = 5 }; /* half of what is promised: fdatasync itself takes a while */
 
@@ -53,17 +54,6 @@ static void *run(void *user)
     return NULL;
 }
 
-/* Signals are for the thread that runs the loop. */
-static int start_thread(struct disk_sync *s)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&s->thread, NULL, run, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 enum status disk_sync_start(const int *fds, struct disk_sync **out, struct error *err)
 {
     struct disk_sync *s = *out = calloc(1, sizeof *s);
@@ -75,7 +65,7 @@ enum status disk_sync_start(const int *fds, struct disk_sync **out, struct error
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&s->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    const int error = start_thread(s);
+    const int error = thread_start(&s->thread, run, s);
     if (error == 0) return STATUS_OK;
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->lock);

@@ -9,6 +9,7 @@
 #include "base/notice.h"
 #include "base/random.h"
 #include "runtime/options/command.h"
+#include "runtime/engine/grammars.h"
 #include "runtime/engine/loaded_model.h"
 #include "runtime/generate/distinct.h"
 #include "runtime/generate/id_set.h"
@@ -23,6 +24,7 @@ struct dry_run {
     const struct dry_run_options *options;
     struct loaded_model *outline; /* what is known without weights: the config, the tokenizer and limits */
     struct engine_info info;      /* of the outline */
+    struct grammars *grammars;    /* likewise */
     struct prompt_rules rules;
     struct inputs inputs;
     struct prompt_warnings said;
@@ -43,9 +45,11 @@ static enum status open_outline(struct dry_run *d, struct error *err)
 {
     struct engine_options quiet = *d->options->engine;
     quiet.log = NULL; /* the engine that measures reads the same files, and warns of them */
-    const enum status status = loaded_model_outline(&quiet, &d->outline, err);
+    enum status status = loaded_model_outline(&quiet, &d->outline, err);
+    if (status == STATUS_OK) status = grammars_create(d->outline, &d->grammars, err);
     if (status != STATUS_OK) return status;
     d->info = loaded_model_info(&quiet, d->outline);
+    d->info.grammars = d->info.tokenizer ? d->grammars : NULL;
     return prompt_rules_make(&d->info, &d->options->prompts, &d->rules, err);
 }
 
@@ -275,6 +279,7 @@ int dry_run(const struct dry_run_options *options)
     prompt_rules_free(&d->rules);
     id_set_free(&d->ids);
     inputs_close(&d->inputs);
+    grammars_free(d->grammars);
     loaded_model_close(d->outline);
     free(d);
     return exit_status;

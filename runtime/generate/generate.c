@@ -52,7 +52,8 @@ struct run {
     const struct generate_options *options;
     struct engine_pool *pool;
     struct prompt_rules prompts;
-    struct result_rules rules;
+    struct api_rules rules; /* of answers */
+    const char *model_names[2];
     struct inputs inputs;
     struct window window; /* of prompts that the engine has not got yet */
     struct prompt_warnings said;
@@ -454,10 +455,11 @@ static enum status start(struct run *run, struct error *err)
     const struct engine_info *info = engine_pool_info(run->pool);
     const struct prompt_options options = generate_prompt_options(o);
     status = prompt_rules_make(info, &options, &run->prompts, err);
-    run->rules = (struct result_rules){.tokenizer = run->prompts.tokenizer,
-                                       .model_name = o->model_name,
-                                       .return_token_ids = o->return_token_ids,
-                                       .spell = command_spell_flag};
+    run->model_names[0] = o->model_name ? o->model_name : "";
+    run->rules = (struct api_rules){.prompts = &run->prompts,
+                                    .model_names = run->model_names,
+                                    .return_token_ids = o->return_token_ids,
+                                    .spell = command_spell_flag};
     if (status != STATUS_OK) return status;
     struct journal *now = &run->answers.now;
     now->max_model_len = info->limits->max_model_len;
@@ -559,11 +561,11 @@ static int generate(struct generate_options *o)
     o->engine.cancel = interrupt_flag();
     const int exit_status = open_and_run(&run);
     prompt_rules_free(&run.prompts);
+    window_free(&run.window);
     engine_pool_leave(run.pool);
     struct result *r;
     while ((r = result_queue_take_any(&run.queue)) != NULL) result_free(r);
     text_free(&run.line);
-    window_free(&run.window);
     id_set_free(&run.ids);
     inputs_close(&run.inputs);
     answers_close(&run.answers);
@@ -596,6 +598,9 @@ static int check_and_run(void *options)
     if (check_flags(o, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     o->input.are_texts = strcmp(o->format, "text") == 0;
     o->model_name = o->served_model_name ? o->served_model_name : o->engine.model;
+    const enum status status = structured_flags_read(&o->structured, &err);
+    if (status != STATUS_OK)
+        return command_fail(COMMAND, &err, status == STATUS_INVALID ? EXIT_STATUS_USAGE : EXIT_STATUS_FAILURE);
     if (template_flags_read(&o->template, &err) != STATUS_OK ||
         model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK ||
         node_prepare(&o->engine, &err) != STATUS_OK)

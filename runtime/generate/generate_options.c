@@ -55,6 +55,15 @@ static void add_answer_flags(struct option_table *table, struct generate_options
         {"served-model-name", OPTION_STRING, &o->served_model_name, "NAME",
          .help = "\"model\" of the answers to lines of an OpenAI batch. Default: what --model says.",
          .not_empty = true},
+        {"tool-call-parser", OPTION_STRING, &o->tool_parser, "NAME",
+         .help = "Take calls of tools out of the answers to conversations with tools, written in this form; auto: the "
+                 "form that the chat template is made for; none: leave them in the text. Default: auto for lines of an "
+                 "OpenAI batch that have tools, else none.",
+         .not_empty = true},
+        {"reasoning-parser", OPTION_STRING, &o->reasoning_parser, "NAME",
+         .help = "Take the model's reasoning out of the answers to conversations, written in this form; auto and none "
+                 "as for --tool-call-parser. Default: auto for lines of an OpenAI batch that have tools, else none.",
+         .not_empty = true},
         {"skip-tokenizer-init", OPTION_SWITCH, &o->engine.skip_tokenizer,
          .help = "Open no tokenizer: prompts are token ids, answers have no text. Default: off."},
         {"quiet", OPTION_SWITCH, &o->quiet, .help = "No progress and no summary on stderr. Default: off.",
@@ -62,6 +71,7 @@ static void add_answer_flags(struct option_table *table, struct generate_options
     };
     sampling_flags_add_answers(table, &o->sampling, "Answers:");
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+    structured_flags_add(table, &o->structured, "The form of answers:");
     trace_flag_add(table, &o->engine);
 }
 
@@ -95,6 +105,7 @@ void generate_options_free(void *options)
     struct generate_options *o = options;
     sampling_flags_free(&o->sampling);
     template_flags_free(&o->template);
+    structured_flags_free(&o->structured);
     input_list_free(&o->input);
     text_free(&o->system_text);
 }
@@ -118,7 +129,23 @@ struct prompt_options generate_prompt_options(const struct generate_options *o)
                                    .template = &o->template,
                                    .as_chat = o->as_chat,
                                    .system = o->system,
-                                   .model_name = o->model_name};
+                                   .tool_parser = o->tool_parser,
+                                   .reasoning_parser = o->reasoning_parser,
+                                   .model_name = o->model_name,
+                                   .structured = &o->structured.fields};
+}
+
+static enum status describe_structure(const struct structured_fields *fields, struct journal *j, struct error *err)
+{
+    struct fingerprint value;
+    struct text text = {0};
+    if (fields->structured.kind == STRUCTURED_NONE) return STATUS_OK;
+    const bool ok = json_append(&text, fields->structured.value, JSON_COMPACT | JSON_ENCODE_ANY);
+    const enum status status =
+        ok ? fingerprint_text(&text, &value, err) : error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a journal");
+    if (status == STATUS_OK) journal_put_string(j, fields->place, value.text);
+    text_free(&text);
+    return status;
 }
 
 /* If the value names another folder, the contents of its file count. */
@@ -156,7 +183,10 @@ enum status generate_describe_parameters(const struct generate_options *o, struc
     journal_put_switch(j, "--skip-tokenizer-init", o->engine.skip_tokenizer);
     journal_put_switch(j, "--return-token-ids", o->return_token_ids);
     journal_put_string(j, "--served-model-name", o->served_model_name);
+    journal_put_string(j, "--tool-call-parser", o->tool_parser);
+    journal_put_string(j, "--reasoning-parser", o->reasoning_parser);
     enum status status = describe_generation_config(o->engine.generation_config, j, err);
+    if (status == STATUS_OK) status = describe_structure(&o->structured.fields, j, err);
     if (status != STATUS_OK || !o->template.file) return status;
     status = fingerprint_text(&o->template.source, &template, err);
     journal_put_string(j, "--chat-template", template.text);

@@ -7,6 +7,7 @@
 #include "runtime/generate/shard.h"
 #include "runtime/inputs.h"
 #include "runtime/options/sampling_flags.h"
+#include "runtime/options/structured_flags.h"
 #include "runtime/options/template_flags.h"
 #include "runtime/prompts/prompt.h"
 
@@ -15,14 +16,16 @@ struct generate_options {
     struct log log;
     struct sampling_flags sampling;
     struct chat_setup_options template;
+    struct structured_flags structured;
     struct input_list input;
     const char *word, *output, *format;
     const char *system; /* as it is given, and then its text */
     struct text system_text;
-    const char *served_model_name; /* or NULL */
-    const char *model_name;        /* of the answers to lines of a batch: that, or what --model says */
-    struct shard shard;            /* count 0: none */
-    int32_t max_errors;            /* -1: no limit */
+    const char *served_model_name;              /* or NULL */
+    const char *tool_parser, *reasoning_parser; /* or NULL */
+    const char *model_name;                     /* of the answers to lines of a batch: that, or what --model says */
+    struct shard shard;                         /* count 0: none */
+    int32_t max_errors;                         /* -1: no limit */
     int as_chat;
     bool dry_run, overwrite, ordered, return_token_ids, quiet;
 };

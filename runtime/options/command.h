@@ -24,7 +24,7 @@ struct command {
     const struct command *const *parts;
     int (*run_without_part)(int argc, char **argv);
 };
-extern const struct command command_chat, command_generate, command_merge, command_profile, command_inspect,
+extern const struct command command_chat, command_serve, command_generate, command_merge, command_profile, command_inspect,
     command_quantize, command_tokenize, command_template, command_bench;
 
 /* The sentence for the user of the command line: the error's text, and its advice as flags ("TEXT: lower

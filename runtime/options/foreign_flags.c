@@ -4,18 +4,19 @@
 #include <stddef.h>
 #include <string.h>
 
-static const char SERVER[] = "quire has no server yet: quire generate answers files of prompts, quire chat a person";
 static const char ONE_DEVICE[] = "a model lies whole on one device, which --device names";
 static const char LOOKUP[] = "it is a field of the JSON of --speculative-config: prompt_lookup_min, prompt_lookup_max";
 static const char ADAPTIVE[] = "how many drafts a step has follows from what is accepted, so leave it out";
 static const char ADAPTERS[] = "quire reads no adapters: merge them into the model's weights first";
-static const char GUIDED[] = "quire cannot hold an answer to a grammar or a schema yet, so leave it out";
+static const char GUIDED[] = "quire has one way to hold answers to a form, so leave it out";
 static const char MEDIA[] = "quire computes text alone, so leave it out";
 
 const struct foreign_flag foreign_flags[] = {
     /* vLLM */
-    {"host|port|api-key|uvicorn-log-level", NULL, SERVER},
-    {"disable-log-requests|enable-log-requests|disable-log-stats", NULL, "requests are not logged, so leave it out"},
+    {"uvicorn-log-level|disable-log-requests|disable-log-stats|disable-uvicorn-access-log", NULL,
+     "quire serve logs requests with --enable-log-requests, so leave it out"},
+    {"timeout-keep-alive", "idle-timeout", NULL},
+    {"api-server-count", NULL, "one process answers all, so leave it out"},
     {"tokenizer|tokenizer-mode|tokenizer-revision", NULL,
      "the tokenizer is that of the model's folder, so leave it out"},
     {"download-dir", NULL, "quire downloads nothing: HF_HUB_CACHE names the cache that hf download fills"},
@@ -64,7 +65,8 @@ const struct foreign_flag foreign_flags[] = {
     {"lcd|lookup-cache-dynamic", NULL, "--speculative-model suffix keeps the earlier answers of the run"},
     {"spec-type", "speculative-model", NULL},
     {"lora", NULL, ADAPTERS},
-    {"grammar|json-schema", NULL, GUIDED},
+    {"grammar-file", "grammar", NULL},
+    {"j|jf|json-schema-file", "json-schema", NULL},
     {"mmproj", NULL, MEDIA},
     /* ollama's /set parameter */
     {"num-ctx", "max-model-len", NULL},

@@ -56,7 +56,7 @@ static bool find_method(const char *word, enum draft_method *out)
 
 static enum status unknown_method(const char *word, struct error *err)
 {
-    return error_set(err, STATUS_INVALID, "expected ngram|suffix|draft_model|mtp|none, got '%s'%s",
+    return error_set(err, STATUS_INVALID, "expected ngram|suffix|grammar|draft_model|mtp|none, got '%s'%s",
                      show_string(word).text,
                      is_one_of(methods_of_models, word) ? ": quire does not have this method yet" : "");
 }
@@ -117,7 +117,7 @@ static enum status read_method(const struct json_reader *r, struct speculative_c
     enum draft_method named = DRAFT_MODEL;
     if (!model && !method)
         return error_set(r->err, STATUS_INVALID,
-                         "method or model must be given: ngram|suffix|mtp|none, or a draft model");
+                         "method or model must be given: ngram|suffix|grammar|mtp|none, or a draft model");
     if (method && !find_method(method, &named)) return error_prefix(r->err, unknown_method(method, r->err), "method");
     c->method = named;
     if (!model) return STATUS_OK;
@@ -182,11 +182,13 @@ void speculation_flags_add(struct option_table *table, struct engine_options *o)
                  "suffix_decoding_max_spec_factor and suffix_decoding_min_token_prob. Beam searches are computed "
                  "without drafts. Default: none.",
          .letters = "sc", .not_empty = true, .parse = parse_config},
-        {"speculative-model", OPTION_CUSTOM, o, "PATH|ngram|suffix|mtp|none",
+        {"speculative-model", OPTION_CUSTOM, o, "PATH|ngram|suffix|grammar|mtp|none",
          .help =
              "What drafts, over --speculative-config. PATH or ORG/NAME: a smaller model of the same vocabulary; ngram: "
              "what followed the last tokens earlier in the text; suffix: what followed them most often, in earlier "
-             "answers, too; mtp: the model's own layers for multi-token prediction. Default: none.",
+             "answers, too; grammar: the only text that the grammar of an answer leaves, which ngram and suffix do, "
+             "too; "
+             "mtp: the model's own layers for multi-token prediction. Default: none.",
          .not_empty = true, .parse = parse_model, .given = &o->speculative_given, .given_bit = GIVEN_METHOD},
         {"num-speculative-tokens", OPTION_INT32, &o->speculative.num_speculative_tokens, "N",
          .help = "Most drafts of a sequence in a step, 1 to 7, over that of --speculative-config; fewer where they are "

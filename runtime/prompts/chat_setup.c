@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "tokenizer/tokenizer_config.h"
 
 enum status chat_setup_read_kwargs(const struct chat_setup_options *options, json_t **out, struct error *err)
 {
@@ -104,6 +105,90 @@ enum status chat_setup_render(const struct chat_setup *setup, struct chat_input 
     status = chat_template_render(setup->template, &input, out, err);
     json_decref(kwargs);
     return status;
+}
+
+/* The text of the last message is *key of the object that is returned; NULL: there is none. */
+static json_t *find_last_text(const json_t *messages, const char **key)
+{
+    json_t *owner = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *content = json_object_get(owner, "content");
+    *key = "content";
+    if (json_is_array(content)) {
+        owner = json_array_get(content, json_array_size(content) - 1);
+        *key = "text";
+    }
+    return json_is_string(json_object_get(owner, *key)) ? owner : NULL;
+}
+
+/* A copy of the messages whose last text, which there is, has `mark` behind it. NULL: memory ran out. */
+static json_t *mark_end(const json_t *messages, const char *mark)
+{
+    const char *key;
+    json_t *copy = json_deep_copy(messages), *owner = find_last_text(copy, &key);
+    const json_t *whole = json_object_get(owner, key);
+    struct text text = {0};
+    const bool ok = owner && text_append(&text, json_string_value(whole), json_string_length(whole)) &&
+                    text_append_string(&text, mark) &&
+                    json_object_set_new(owner, key, json_stringn_nocheck(text.data, text.length)) == 0;
+    text_free(&text);
+    if (ok) return copy;
+    json_decref(copy);
+    return NULL;
+}
+
+/* Cuts the text before the last `mark`. A template that takes the spaces off a text has taken those before it, too. */
+static bool cut_at(struct marked_text *text, const char *mark)
+{
+    char *at = NULL, *next = text->text.data;
+    while (next && (next = strstr(next, mark)) != NULL) at = next++;
+    if (!at) return false;
+    text->text.length = (size_t)(at - text->text.data);
+    text->text.data[text->text.length] = '\0';
+    if (text->marks.length > text->text.length) text->marks.length = text->text.length;
+    return true;
+}
+
+enum status chat_setup_render_unfinished(const struct chat_setup *setup, struct chat_input input,
+                                         struct marked_text *out, struct error *err)
+{
+    static const char mark[] = "<<<the answer goes on here>>>";
+    enum status status = chat_setup_check(setup, err);
+    if (status == STATUS_OK) status = chat_input_check(&input, err);
+    if (status != STATUS_OK) return status;
+    const char *key;
+    if (!find_last_text(input.messages, &key))
+        return error_set(err, STATUS_INVALID, "continue_final_message needs a last message whose content is text");
+    json_t *messages = mark_end(input.messages, mark);
+    if (!messages) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a conversation");
+    input.messages = messages;
+    input.add_generation_prompt = false;
+    status = chat_setup_render(setup, input, out, err);
+    json_decref(messages);
+    if (status == STATUS_OK && !cut_at(out, mark))
+        return error_set(err, STATUS_INVALID,
+                         "continue_final_message: the chat template does not show the last message as it is");
+    return status;
+}
+
+size_t chat_setup_answer_start(const struct marked_text *text)
+{
+    size_t at = text->text.length;
+    if (text->marks.length < at) return at; /* nothing is marked */
+    while (at > 0 && text->marks.data[at - 1]) at--;
+    return at;
+}
+
+const char *chat_setup_source(const struct tokenizer *t, const struct chat_setup_options *options, bool with_tools)
+{
+    if (options->file) return options->source.data;
+    size_t count = 0;
+    const struct named_template *templates = t ? tokenizer_chat_templates(t, &count) : NULL;
+    const char *source = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (with_tools && strcmp(templates[i].name, "tool_use") == 0) return templates[i].source;
+        if (strcmp(templates[i].name, "default") == 0) source = templates[i].source;
+    }
+    return source;
 }
 
 enum status chat_setup_encode(const struct chat_setup *setup, const struct tokenizer *t, struct chat_input input,

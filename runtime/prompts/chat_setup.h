@@ -40,6 +40,10 @@ json_t *chat_message(const char *role, const char *content, size_t length);
 /* STATUS_OK if there is a template; otherwise its reason. */
 enum status chat_setup_check(const struct chat_setup *setup, struct error *err);
 
+/* The source of the template that conversations with tools (or without) are rendered by; NULL: there is none. Owned by
+ * the tokenizer or by the options. */
+const char *chat_setup_source(const struct tokenizer *t, const struct chat_setup_options *options, bool with_tools);
+
 /* The conversation in a JSON object: messages, tools, documents and chat_template_kwargs; null counts as not given. The
  * values stay the object's. */
 struct chat_input chat_setup_input(const json_t *object);
@@ -49,6 +53,12 @@ bool chat_setup_has_field(const char *name); /* it is one of these */
  * are joined. */
 enum status chat_setup_render(const struct chat_setup *setup, struct chat_input input, struct marked_text *out,
                               struct error *err);
+/* Renders it so that the answer goes on with the text of the last message: nothing follows that text. INVALID: there is
+ * no such text, or the template does not show it. */
+enum status chat_setup_render_unfinished(const struct chat_setup *setup, struct chat_input input,
+                                         struct marked_text *out, struct error *err);
+/* Where in a rendered text the beginning of an answer begins that goes on: text of the last message; else its end. */
+size_t chat_setup_answer_start(const struct marked_text *text);
 /* Appends the ids of the rendered text to *out. */
 enum status chat_setup_encode(const struct chat_setup *setup, const struct tokenizer *t, struct chat_input input,
                               struct token_list *out, struct error *err);

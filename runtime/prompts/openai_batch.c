@@ -37,7 +37,8 @@ static enum openai_kind read_url(struct json_reader *r)
     return OPENAI_CHAT;
 }
 
-enum status openai_batch_read(const json_t *line, struct openai_request *out, json_t **native, struct error *err)
+enum status openai_batch_read(const json_t *line, const struct answer_format *tools, struct openai_request *out,
+                              json_t **native, struct error *err)
 {
     struct json_reader r = json_reader(line, NULL, err);
     *out = (struct openai_request){.kind = read_url(&r)};
@@ -46,5 +47,5 @@ enum status openai_batch_read(const json_t *line, struct openai_request *out, js
     if (r.status != STATUS_OK) return r.status;
     struct json_reader body = json_reader(json_object_get(line, "body"), NULL, err);
     body.prefix = "body.";
-    return openai_request_read(&body, out, native);
+    return openai_request_read(&body, tools, out, native);
 }

@@ -13,6 +13,7 @@ bool openai_batch_is_line(const json_t *line);
 
 /* Reads the line's body as openai_request_read does. *out is overwritten, and `kind` is set also if the line is
  * refused: that of a url that is wrong is OPENAI_CHAT. */
-enum status openai_batch_read(const json_t *line, struct openai_request *out, json_t **native, struct error *err);
+enum status openai_batch_read(const json_t *line, const struct answer_format *tools, struct openai_request *out,
+                              json_t **native, struct error *err);
 
 #endif

@@ -3,13 +3,17 @@
  *   {"prompt": "text"}                        encoded as the tokenizer does, bos included if it adds one
  *   {"prompt": [1, 2]}, {"prompt_token_ids": [1, 2]}                       token ids, taken as they are
  *   {"messages": [{"role": "user", "content": "text"}]}     through the model's chat template, ready for an answer;
- *                                             "tools", "documents" and "chat_template_kwargs" may stand beside it
+ *                                             "tools", "documents" and "chat_template_kwargs" may stand beside it;
+ *                                             with "continue_final_message": true the answer goes on with the text of
+ *                                             the last message, and with "add_generation_prompt": false the prompt ends
+ *                                             where that message does. "add_special_tokens": false is for texts: no bos
  *
  * with "id" (or "custom_id"), a string or an integer, which comes back with the answer, "cache_salt", a string, and
- * "priority", an integer (both as in struct engine_request), and any of the sampling fields of
- * scheduler/sampling_params.h by their names. null counts as not given, NaN does not; 5.0 is an integer, and a seed of
- * -1 is none. Of equal names the last counts. A field of another name is refused: a misspelt one would be ignored
- * silently. Lines of OpenAI's batch files (openai_batch.h) may stand among the others.
+ * "priority", an integer (both as in struct engine_request), "response_format" or "structured_outputs" (the form of the
+ * answers, structured_json.h), and any of the sampling fields of scheduler/sampling_params.h by their names. null
+ * counts as not given, NaN does not; 5.0 is an integer, and a seed of -1 is none. Of equal names the last counts. A
+ * field of another name is refused: a misspelt one would be ignored silently. Lines of OpenAI's batch files
+ * (openai_batch.h) may stand among the others.
  *
  * The answer to a conversation may be as long as max_model_len lets it, unless the line or the rules give max_tokens.
  */
@@ -19,8 +23,10 @@
 #include <jansson.h>
 
 #include "runtime/engine/engine.h"
+#include "runtime/prompts/answer_parser.h"
 #include "runtime/prompts/chat_setup.h"
 #include "runtime/prompts/openai_request.h"
+#include "runtime/prompts/structured_json.h"
 #include "scheduler/sampling_params.h"
 #include "tokenizer/tokenizer.h"
 
@@ -36,12 +42,17 @@ struct prompt_rules {
     const struct tokenizer *tokenizer; /* NULL: prompts are token ids */
     struct chat_setup chat;
     enum prompt_format format;
-    bool as_chat;                       /* a text is the question of a conversation */
-    const char *system;                 /* ... that begins with this system message, or NULL */
-    bool warn_of_text;                  /* a warning is due of texts that are no conversations (prompt_line.h) */
-    const char *model_name;             /* of the model in lines of a batch; NULL: any */
-    struct sampling_params defaults;    /* for the fields that a line does not give */
-    bool max_tokens_given;              /* defaults.max_tokens counts for conversations, too */
+    bool as_chat;           /* a text is the question of a conversation */
+    const char *system;     /* ... that begins with this system message, or NULL */
+    bool warn_of_text;      /* a warning is due of texts that are no conversations (prompt_line.h) */
+    const char *model_name; /* of the model in lines of a batch; NULL: any */
+    /* How the model writes calls of tools and reasoning; NULL: such text is a part of the answer's. */
+    const struct answer_format *tools, *reasoning;
+    bool parses_tools, parses_reasoning; /* of every conversation; else only of lines of a batch that have tools */
+    const struct structured_fields *structured; /* the form of answers to lines that give none; NULL: any text */
+    struct grammars *grammars;                  /* the engine's, which make constraints of forms */
+    struct sampling_params defaults;            /* for the fields that a line does not give */
+    bool max_tokens_given;                      /* defaults.max_tokens counts for conversations, too */
     bool has_states;                    /* the model has recurrent layers, for which num_lasting of a prompt matters */
     int32_t vocab_size, num_ids, max_n; /* bounds of a prompt's token ids, of an answer's,
                                             and of a line's sequences */
@@ -57,6 +68,10 @@ struct prompt_options {
                                template */
     const char *system;     /* the system message of such a question, or NULL */
     const char *model_name; /* struct prompt_rules */
+    const char *tool_parser, *reasoning_parser; /* names of formats (answer_parser.h), "none", or "auto": what the chat
+                                                   template is made for; NULL: likewise, but only for lines of a batch
+                                                   that have tools */
+    const struct structured_fields *structured; /* the form of answers to lines that give none; NULL: any text */
 };
 
 /* The rules of a command: the model's tokenizer, chat template and limits, and its sampling defaults with the flags
@@ -74,9 +89,12 @@ struct prompt {
     bool is_chat;       /* made of messages, so that the answer begins a text */
     bool is_text;       /* made of a text as it stands */
     struct openai_request openai;
+    json_t *echo;                       /* a text, where the answer is to begin with the prompt; else NULL */
+    struct answer_parser_options parts; /* what its answers are taken apart into; it owns tool_list */
     struct sampling_params params;
     char *cache_salt; /* NULL: the line has none */
     int32_t priority;
+    struct constraint *constraint; /* what the answers must be; NULL: any text */
 };
 void prompt_free(struct prompt *p); /* safe on a zeroed struct */
 
@@ -93,6 +111,13 @@ bool prompt_line_is_object(const char *line, size_t length);
  * if it could be read. *out is overwritten; free it with prompt_free either way. */
 enum status prompt_parse(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
                          struct error *err);
+
+/* Reads an object that is quire's own form, or native of out->openai. *out holds the rules' defaults of params, and
+ * what was read of it before. */
+enum status prompt_read_object(const json_t *object, const struct prompt_rules *rules, struct prompt *out,
+                               struct error *err);
+/* An empty prompt, with the rules' defaults. False: memory ran out. */
+bool prompt_init(const struct prompt_rules *rules, struct prompt *out);
 
 /* Whether text[length] can be given to a model: it is UTF-8 without NUL. If not, the sentence names the first byte that
  * is wrong. */

@@ -7,33 +7,73 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "runtime/prompts/logprob_text.h"
 #include "scheduler/sequence.h"
 
-/* JSON has no infinity; vLLM's server writes this for the logarithm of 0. */
-static const double LOWEST_LOGPROB = -9999.0;
+/* Moves what the answers need out of the prompt. Of its params only counts are kept. */
+static struct prompt take_over(struct prompt *prompt)
+{
+    const struct sampling_params *params = &prompt->params;
+    const struct prompt taken = {
+        .id = prompt->id,
+        .openai = prompt->openai,
+        .parts = prompt->parts,
+        .echo = prompt->echo,
+        .is_text = prompt->is_text,
+        .params = {.n = params->n, .logprobs = params->logprobs, .prompt_logprobs = params->prompt_logprobs}};
+    prompt->id = prompt->echo = NULL;
+    prompt->openai = (struct openai_request){0};
+    prompt->parts = (struct answer_parser_options){0};
+    return taken;
+}
 
-struct result *result_create(const struct result_rules *rules, struct result_place place, struct prompt *prompt)
+/* A line of a batch is answered as a server would. */
+static bool create_response(struct result *r, const struct token_list *tokens)
+{
+    char id[24];
+    const struct openai_request *o = &r->prompt.openai;
+    const bool has_ids = r->rules->return_token_ids || o->return_token_ids;
+    snprintf(id, sizeof id, "%lld", (long long)r->place.index);
+    r->asked = (struct api_request){
+        .form = o->kind == OPENAI_CHAT ? API_CHAT : API_COMPLETION, .num_prompts = 1, .n = r->n, .prompts = &r->prompt};
+    r->prompt.openai.stream = false;
+    r->prompt.tokens = *tokens; /* for ids of calls, while the response is created */
+    const enum status status = api_response_create(r->rules, &r->asked, id, &r->response, NULL);
+    r->prompt.tokens = (struct token_list){0};
+    return status == STATUS_OK && (!has_ids || token_list_append(&r->prompt.tokens, tokens->ids, tokens->count));
+}
+
+/* What the answers of a line of quire's own form are gathered in. */
+static bool create_answers(struct result *r, const struct prompt *prompt)
+{
+    const struct answer_parser_options *parts = &r->prompt.parts;
+    const bool apart = parts->tools || parts->reasoning;
+    const uint64_t seed = apart ? tool_id_seed("", &prompt->tokens) : 0;
+    bool ok = true;
+    if (prompt->params.prompt_logprobs >= 0) ok = (r->prompt_logprobs = json_array()) != NULL;
+    for (int32_t i = 0; ok && i < r->n; i++) {
+        struct result_answer *a = &r->answers[i];
+        if (r->rules->return_token_ids) ok = (a->token_ids = json_array()) != NULL;
+        if (ok && prompt->params.logprobs >= 0) ok = (a->logprobs = json_array()) != NULL;
+        if (ok && apart) ok = (a->parts = answer_parts_create(parts, seed, i)) != NULL;
+    }
+    return ok;
+}
+
+struct result *result_create(const struct api_rules *rules, struct result_place place, struct prompt *prompt)
 {
     struct result *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->rules = rules;
     r->place = place;
-    r->id = prompt->id;
-    r->openai = prompt->openai;
     r->prompt_len = (int32_t)prompt->tokens.count;
-    prompt->id = NULL;
-    prompt->openai = (struct openai_request){0};
+    r->prompt = take_over(prompt);
     r->n = prompt->params.n > 0 ? prompt->params.n : 1;
     if (sampling_params_ranks(&prompt->params))
         r->score_name = prompt->params.beam_width > 1 ? "score" : "cumulative_logprob";
     r->answers = calloc((size_t)r->n, sizeof *r->answers);
-    bool ok = r->answers != NULL;
-    if (prompt->params.prompt_logprobs >= 0) ok = ok && (r->prompt_logprobs = json_array()) != NULL;
-    for (int32_t i = 0; ok && i < r->n; i++) {
-        if (rules->return_token_ids) ok = (r->answers[i].token_ids = json_array()) != NULL;
-        if (ok && prompt->params.logprobs >= 0) ok = (r->answers[i].logprobs = json_array()) != NULL;
-    }
-    if (ok) return r;
+    if (r->answers && (r->prompt.openai.kind ? create_response(r, &prompt->tokens) : create_answers(r, prompt)))
+        return r;
     result_free(r);
     return NULL;
 }
@@ -45,11 +85,13 @@ void result_free(struct result *r)
         text_free(&r->answers[i].text);
         json_decref(r->answers[i].token_ids);
         json_decref(r->answers[i].logprobs);
+        answer_parts_free(r->answers[i].parts);
     }
     free(r->answers);
     json_decref(r->prompt_logprobs);
-    json_decref(r->id);
-    openai_request_free(&r->openai);
+    api_response_free(r->response);
+    text_free(&r->body);
+    prompt_free(&r->prompt);
     free(r->error);
     free(r);
 }
@@ -65,11 +107,6 @@ json_t *result_json_text(const char *bytes, size_t length)
     return json;
 }
 
-static json_t *json_logprob(float logprob)
-{
-    return json_real(logprob >= LOWEST_LOGPROB ? (double)logprob : LOWEST_LOGPROB);
-}
-
 /* {"token_id", "token", "logprob"} */
 static json_t *json_token(const struct tokenizer *tokenizer, int32_t id, float logprob)
 {
@@ -80,20 +117,11 @@ static json_t *json_token(const struct tokenizer *tokenizer, int32_t id, float l
         const char *bytes = id < tokenizer_size(tokenizer) ? tokenizer_token_bytes(tokenizer, id, true, &length) : "";
         ok = json_object_set_new(object, "token", result_json_text(bytes, length)) == 0;
     }
-    ok = ok && json_object_set_new(object, "logprob", json_logprob(logprob)) == 0;
+    ok = ok && json_object_set_new(object, "logprob", json_real(logprob_value(logprob))) == 0;
     if (ok) return object;
     json_decref(object);
     return NULL;
 }
-
-/* A token with its log-probability, and the most probable tokens. */
-struct token_logprob {
-    int32_t token, rank;
-    float logprob;
-    int32_t num_top;
-    const int32_t *top_ids;    /* [num_top] */
-    const float *top_logprobs; /* [num_top] */
-};
 
 static json_t *json_top(const struct tokenizer *tokenizer, const struct token_logprob *t)
 {
@@ -120,33 +148,34 @@ static bool add_logprob(const struct tokenizer *tokenizer, json_t *list, const s
 
 static bool add_token(const struct tokenizer *tokenizer, json_t *list, const struct answer_piece *piece)
 {
-    const struct token_logprob t = {
-        .token = piece->token_ids[0],
-        .rank = piece->rank[0],
-        .logprob = piece->logprob[0],
-        .num_top = piece->num_top,
-        .top_ids = piece->top_ids,
-        .top_logprobs = piece->top_logprobs,
-    };
+    const struct token_logprob t = token_logprob_of_answer(piece);
     return add_logprob(tokenizer, list, &t);
 }
 
 /* Nothing comes before the first token, so it has no probability: null. */
 static bool add_prompt(const struct tokenizer *tokenizer, json_t *list, const struct answer_piece *piece)
 {
-    const struct prompt_logprobs *p = piece->prompt_logprobs;
     bool ok = json_array_append_new(list, json_null()) == 0;
-    for (int32_t i = 1; ok && i < p->num_tokens; i++) {
-        const struct token_logprob t = {
-            .token = piece->prompt_ids[i],
-            .rank = p->ranks[i],
-            .logprob = p->logprobs[i],
-            .num_top = p->num_top,
-            .top_ids = p->top_ids + (int64_t)i * p->num_top,
-            .top_logprobs = p->top_logprobs + (int64_t)i * p->num_top,
-        };
+    for (int32_t i = 1; ok && i < piece->prompt_logprobs->num_tokens; i++) {
+        const struct token_logprob t = token_logprob_of_prompt(piece, i);
         ok = add_logprob(tokenizer, list, &t);
     }
+    return ok;
+}
+
+/* Adds the piece to an answer of quire's own form. */
+static bool gather(struct result *r, const struct answer_piece *piece)
+{
+    struct result_answer *answer = &r->answers[piece->index];
+    const struct tokenizer *tokenizer = r->rules->prompts->tokenizer;
+    bool ok = answer->parts ? answer_parts_take(answer->parts, tokenizer, piece)
+                            : text_append(&answer->text, piece->text, piece->text_length);
+    for (int32_t i = 0; ok && answer->token_ids && i < piece->num_tokens; i++) {
+        ok = json_array_append_new(answer->token_ids, json_integer(piece->token_ids[i])) == 0;
+    }
+    if (ok && answer->logprobs && piece->num_tokens > 0 && piece->logprob)
+        ok = add_token(tokenizer, answer->logprobs, piece);
+    if (ok && r->prompt_logprobs && piece->prompt_logprobs) ok = add_prompt(tokenizer, r->prompt_logprobs, piece);
     return ok;
 }
 
@@ -154,17 +183,7 @@ void result_deliver(void *user, const struct answer_piece *piece)
 {
     struct result *r = user;
     struct result_answer *answer = &r->answers[piece->index];
-    bool ok = text_append(&answer->text, piece->text, piece->text_length);
-    for (int32_t i = 0; ok && answer->token_ids && i < piece->num_tokens; i++) {
-        ok = json_array_append_new(answer->token_ids, json_integer(piece->token_ids[i])) == 0;
-    }
-    if (ok && answer->logprobs && piece->num_tokens > 0 && piece->logprob) {
-        ok = add_token(r->rules->tokenizer, answer->logprobs, piece);
-    }
-    if (ok && r->prompt_logprobs && piece->prompt_logprobs) {
-        ok = add_prompt(r->rules->tokenizer, r->prompt_logprobs, piece);
-    }
-    if (!ok) r->no_memory = true;
+    if (!(r->response ? api_response_take(r->response, 0, piece, &r->body) : gather(r, piece))) r->no_memory = true;
     answer->output_tokens = piece->output_tokens;
     if (piece->score) answer->score = *piece->score;
     r->prompt_tokens = piece->prompt_tokens;
@@ -210,7 +229,8 @@ int32_t result_num_cut(const struct result *r)
 
 json_t *result_answer_text(const struct result_answer *a)
 {
-    return json_stringn(a->text.data ? a->text.data : "", a->text.length);
+    const struct text *text = a->parts ? &a->parts->content : &a->text;
+    return json_stringn(text->data ? text->data : "", text->length);
 }
 
 json_t *result_answer_reason(const struct result_answer *a)
@@ -221,5 +241,5 @@ json_t *result_answer_reason(const struct result_answer *a)
 
 json_t *result_answer_score(const struct result_answer *a)
 {
-    return json_real(isfinite(a->score) ? a->score : LOWEST_LOGPROB);
+    return json_real(isfinite(a->score) ? a->score : logprob_value(-INFINITY));
 }

@@ -1,18 +1,14 @@
-/* The answers to one prompt, gathered piece by piece: text, and lists of JSON of what else was asked for. What is
- * written of them is in result_line.h, and in openai_result.h for lines of an OpenAI batch. */
+/* The answers to one prompt, gathered piece by piece: text, and lists of JSON of what else was asked for; or, for lines
+ * of an OpenAI batch, the response that a server would send. What is written of them is in result_line.h, and in
+ * openai_result.h for such lines. */
 #ifndef QUIRE_RUNTIME_RESULT_H
 #define QUIRE_RUNTIME_RESULT_H
 
 #include "base/array.h"
 #include "runtime/engine/engine.h"
+#include "runtime/prompts/answer_parts.h"
+#include "runtime/prompts/api.h"
 #include "runtime/prompts/prompt.h"
-
-struct result_rules {
-    const struct tokenizer *tokenizer; /* for the texts of tokens in "logprobs"; may be NULL */
-    const char *model_name;            /* for answers to lines of a batch */
-    bool return_token_ids;
-    setting_speller *spell; /* of the settings that an error advises; NULL: they are named as they are */
-};
 
 /* Where a prompt stands in the input. */
 struct result_place {
@@ -22,14 +18,18 @@ struct result_place {
 
 /* One request's answers, gathered piece by piece. */
 struct result {
-    const struct result_rules *rules;
+    const struct api_rules *rules;
     struct result_place place;
-    json_t *id; /* or NULL */
-    struct openai_request openai;
+    struct prompt prompt; /* what is needed of it: id, openai, parts, echo, and counts of params */
     int32_t n;
+    /* Of a line of a batch; else NULL. */
+    struct api_request asked; /* of `prompt`, which it does not own */
+    struct api_response *response;
+    struct text body;
     struct result_answer {
         struct text text;
         json_t *token_ids, *logprobs; /* lists, or NULL where not asked for */
+        struct answer_parts *parts;   /* takes the text apart; NULL: it stays whole */
         enum finish_reason finish_reason;
         int32_t output_tokens;
         double score;
@@ -49,8 +49,8 @@ struct result {
     struct result *previous, *next;
 };
 
-/* For the prompt at `place`; takes over prompt->id and prompt->openai. NULL when memory ran out. */
-struct result *result_create(const struct result_rules *rules, struct result_place place, struct prompt *prompt);
+/* For the prompt at `place`; takes over prompt->id, openai, parts and echo. NULL when memory ran out. */
+struct result *result_create(const struct api_rules *rules, struct result_place place, struct prompt *prompt);
 void result_free(struct result *r); /* NULL is allowed */
 
 /* An answer_function; `user` is the struct result. */

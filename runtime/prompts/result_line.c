@@ -16,6 +16,17 @@ static json_t *answer_logprobs(const struct result_answer *a)
     return json_incref(a->logprobs);
 }
 
+static json_t *answer_reasoning(const struct result_answer *a)
+{
+    const struct text *text = &a->parts->reasoning;
+    return json_stringn(text->data ? text->data : "", text->length);
+}
+
+static json_t *answer_calls(const struct result_answer *a)
+{
+    return json_incref(a->parts->calls);
+}
+
 /* Sets `one` to the only answer's value, or `several` to the list of all answers' values. */
 static bool set_values(json_t *object, const struct result *r, const char *one, const char *several,
                        json_t *(*value)(const struct result_answer *))
@@ -32,9 +43,13 @@ static bool set_values(json_t *object, const struct result *r, const char *one, 
 static bool set_answers(json_t *object, const struct result *r)
 {
     const struct result_answer *first = &r->answers[0];
+    const bool has_reasoning = first->parts && r->prompt.parts.reasoning;
+    const bool has_tools = first->parts && r->prompt.parts.tools;
     char scores[32];
     snprintf(scores, sizeof scores, "%ss", r->score_name ? r->score_name : "");
     return set_values(object, r, "text", "texts", result_answer_text) &&
+           (!has_reasoning || set_values(object, r, "reasoning", "reasoning", answer_reasoning)) &&
+           (!has_tools || set_values(object, r, "tool_calls", "tool_calls", answer_calls)) &&
            set_values(object, r, "finish_reason", "finish_reasons", result_answer_reason) &&
            json_object_set_new(object, "prompt_tokens", json_integer(r->prompt_tokens)) == 0 &&
            json_object_set_new(object, "cached_tokens", json_integer(r->cached_tokens)) == 0 &&
@@ -49,11 +64,7 @@ static json_t *result_json(const struct result *r)
 {
     json_t *object = json_object();
     bool ok = object && json_object_set_new(object, "index", json_integer(r->place.index)) == 0;
-    if (ok && r->openai.kind) {
-        if (openai_result_fill(object, r)) return object;
-        ok = false;
-    }
-    if (ok && r->id) ok = json_object_set(object, "id", r->id) == 0;
+    if (ok && r->prompt.id) ok = json_object_set(object, "id", r->prompt.id) == 0;
     if (ok && r->error)
         ok = json_object_set_new(object, "line", json_integer(r->place.line)) == 0 &&
              json_object_set_new(object, "error", result_json_text(r->error, strlen(r->error))) == 0;
@@ -64,13 +75,19 @@ static json_t *result_json(const struct result *r)
     return NULL;
 }
 
-enum status result_format(const struct result *r, struct text *line, struct error *err)
+static bool append_own(struct text *line, const struct result *r)
 {
     const size_t style = JSON_REAL_PRECISION(9); /* 9 digits tell every float32 apart */
     json_t *object = result_json(r);
-    text_clear(line);
-    bool ok = object && json_append(line, object, style) && text_append_string(line, "\n");
+    const bool ok = object && json_append(line, object, style);
     json_decref(object);
-    if (ok) return STATUS_OK;
+    return ok;
+}
+
+enum status result_format(const struct result *r, struct text *line, struct error *err)
+{
+    text_clear(line);
+    if ((r->prompt.openai.kind ? openai_result_append(line, r) : append_own(line, r)) && text_append_string(line, "\n"))
+        return STATUS_OK;
     return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->place.line);
 }

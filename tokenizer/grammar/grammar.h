@@ -35,7 +35,7 @@ struct character_range {
     uint32_t first, last;
 };
 
-struct grammar_builder *grammar_builder_create(void);  /* NULL: out of memory */
+struct grammar_builder *grammar_builder_create(void); /* NULL: out of memory */
 void grammar_builder_free(struct grammar_builder *b); /* NULL is allowed */
 
 grammar_node grammar_empty(struct grammar_builder *b); /* the empty text */

@@ -10,14 +10,16 @@
 #ifndef QUIRE_TOKENIZER_GRAMMAR_MATCHER_H
 #define QUIRE_TOKENIZER_GRAMMAR_MATCHER_H
 
+#include "base/array.h"
 #include "tokenizer/grammar/grammar.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/token_table.h"
 
 /* The tokens of a tokenizer, ordered for the search of masks. It never changes. */
 struct vocabulary;
-/* Ids 0 .. num_ids - 1; the tokenizer outlives it. `stop_ids` [num_stop_ids]: they end an answer. */
-enum status vocabulary_create(const struct tokenizer *t, int32_t num_ids, const int32_t *stop_ids, int32_t num_stop_ids,
-                              struct vocabulary **out, struct error *err);
+/* Ids 0 .. num_ids - 1 of tokenizer_tokens; ids that are not in the table are never allowed. `stop_ids` [num_stop_ids]:
+ * they end an answer. */
+enum status vocabulary_create(const struct token_table *tokens, int32_t num_ids, const int32_t *stop_ids,
+                              int32_t num_stop_ids, struct vocabulary **out, struct error *err);
 void vocabulary_free(struct vocabulary *v); /* NULL is allowed */
 /* 32-bit words of a mask: bit i % 32 of word i / 32 says whether token i is allowed. */
 int32_t vocabulary_mask_words(const struct vocabulary *v);
@@ -30,6 +32,8 @@ struct constraint *constraint_keep(struct constraint *c);
 void constraint_free(struct constraint *c); /* one reference less; NULL is allowed */
 /* Bytes of memory that it holds now. */
 size_t constraint_bytes(struct constraint *c);
+
+struct pool;
 
 struct matcher;
 /* At the beginning of the text. at_start: the answer begins a text (detokenizer_init), so the space that the tokenizer
@@ -50,8 +54,9 @@ bool matcher_failed(const struct matcher *m);   /* memory ran out, so that what 
 
 /* Writes the mask of what may come next, [vocabulary_mask_words]. Found before: a copy; else it is computed here. */
 void matcher_mask(struct matcher *m, uint32_t *words);
-/* matcher_mask of matchers [count], by up to num_threads threads. */
-void matcher_masks(struct matcher *const *matchers, uint32_t *const *words, int32_t count, int32_t num_threads);
+/* matcher_mask of matchers [count], which differ. Masks that were not found before are computed by the threads of the
+ * pool; NULL: by the caller alone. */
+void matcher_masks(struct matcher *const *matchers, uint32_t *const *words, int32_t count, struct pool *pool);
 
 /* Appends to *out the bytes that every text of the grammar has next, none if there is a choice or the text may end,
  * at most `most`. */

@@ -19,10 +19,18 @@ enum structured_kind {
 #define NUM_STRUCTURED_KINDS 7
 const char *structured_kind_name(enum structured_kind kind); /* "json", "json_object", "regex", ... as vLLM's fields */
 
+/* What a model may write before an answer that has a form: a thought, free text up to the first of the marks `ends`,
+ * and a few blanks. */
+struct structured_thought {
+    const char *const *begins, *const *ends; /* lists of strings that NULL ends; no ends: there is no thought */
+    bool is_open; /* the answer begins inside the thought; else it may begin with a thought, and one of `begins` */
+};
+
 struct structured {
     enum structured_kind kind;
-    const json_t *value; /* referred to */
+    const json_t *value;                                        /* referred to */
     bool disable_any_whitespace, disable_additional_properties; /* of JSON, as in vLLM */
+    struct structured_thought thought;
 };
 
 /* Its grammar. INVALID, UNSUPPORTED: the sentence begins with the place in the value. */

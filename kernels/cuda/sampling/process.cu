@@ -1,8 +1,10 @@
-/* What changes logits before a token is chosen: min_tokens, logit_bias, penalties, which see drafts as output.
+/* What changes logits before a token is chosen: masks, then min_tokens, logit_bias, penalties, which see drafts as output.
  *
  * A block takes CHUNK tokens of the vocabulary of one sample, and counts in shared memory how often each of them occurs
  * in the sequence's history. So no table of counts [num_samples, vocab_size] is needed, and each logit is changed by
- * one thread, in a fixed order. Reading the history once for each chunk costs less than one pass over the logits. */
+ * one thread, in a fixed order. Reading the history once for each chunk costs less than one pass over the logits.
+ *
+ * What a mask changes is not saved: log-probabilities are of the logits that it leaves. */
 #include "kernels/cuda/sampling/sample.cuh"
 
 enum { CHUNK = 8192, THREADS = 256 };
@@ -94,6 +96,20 @@ static __device__ void apply_penalties(const process_part &p, const sampling_sta
     }
 }
 
+/* Grid: x the chunk, y the sample. A warp reads one word of the mask, for its 32 logits. */
+static __global__ void __launch_bounds__(THREADS) mask_kernel(sample_args args)
+{
+    const int32_t row = args.mask_rows[blockIdx.y];
+    if (row < 0) return;
+    const uint32_t *mask = args.masks + row * args.mask_words;
+    float *logits = args.logits + blockIdx.y * args.logits_stride;
+    const int32_t begin = args.share.first + blockIdx.x * CHUNK;
+    const int32_t end = min(begin + CHUNK, args.share.first + sample_num_logits(args));
+#pragma unroll 8
+    for (int32_t id = begin + threadIdx.x; id < end; id += THREADS)
+        if (!(mask[id / 32] >> id % 32 & 1)) logits[id] = -CUDART_INF_F;
+}
+
 /* A thread a sample. */
 static __global__ void __launch_bounds__(THREADS) place_drafts_kernel(sample_args args)
 {
@@ -143,6 +159,12 @@ static __global__ void __launch_bounds__(THREADS) restore_kernel(sample_args arg
     float *logits = args.logits + i * args.logits_stride;
     for (int64_t j = threadIdx.x; j < count && j < scratch.saved_stride; j += THREADS)
         logits[saved[j].id] = saved[j].logit;
+}
+
+void sample_mask(const struct cuda_state *s, const struct sample_args *args)
+{
+    const dim3 grid((unsigned)cuda_div_up(sample_num_logits(*args), CHUNK), args->num_samples);
+    if (grid.x > 0) mask_kernel<<<grid, THREADS, 0, s->stream>>>(*args);
 }
 
 void sample_place_drafts(const struct cuda_state *s, const struct sample_args *args)

@@ -3,7 +3,8 @@
  * A greedy batch needs one pass over the logits. So does a random one without cuts (min_p, top_k, top_p), by the
  * Gumbel-max trick: it takes the largest of logit / temperature + noise, where the noise is a function of the token's
  * id, so that several blocks can share the vocabulary in chunks. Cuts need a threshold first (select.cu), and
- * log-probabilities need statistics of the logits before they are processed. Nothing is sorted.
+ * log-probabilities need statistics of the logits before they are processed. Masks are applied first of all. Nothing is
+ * sorted.
  *
  * Only penalties read the history, so drafts are written there if a sequence may have any, before all passes.
  *
@@ -131,18 +132,12 @@ static __device__ __forceinline__ sample_best best_of_block(sample_best best, sa
     return best_of_warp(of_warps[threadIdx.x % (THREADS / 32)]);
 }
 
-/* The logits of a sample that are there. */
-static __host__ __device__ __forceinline__ int32_t logits_of(const sample_args &args)
-{
-    return args.share.num_ranks > 0 ? args.share.count : args.vocab_size;
-}
-
 static __device__ __forceinline__ choice choice_of(const sample_args &args, const sample_scratch &scratch, int i)
 {
     const sampling_state *state = sample_state_of(args, i);
     choice c = {};
     c.logits = args.logits + i * args.logits_stride + args.share.first;
-    c.vocab_size = logits_of(args);
+    c.vocab_size = sample_num_logits(args);
     c.random = sample_is_random(args, state);
     if (c.random) {
         c.output = args.output_positions[i];
@@ -240,7 +235,7 @@ static __global__ void __launch_bounds__(THREADS)
 /* At least one, so that a rank without logits says so. */
 static int64_t quads_of(const struct sample_args *args)
 {
-    const int64_t quads = cuda_div_up(logits_of(*args), 4);
+    const int64_t quads = cuda_div_up(sample_num_logits(*args), 4);
     return quads > 0 ? quads : 1;
 }
 
@@ -312,6 +307,7 @@ static void run_passes(struct backend *b, const struct sample_args *args, const 
     const struct cuda_state *s = cuda_use(b);
     const int32_t quads = quads_of_chunk(s, args);
     const dim3 grid((unsigned)cuda_div_up(quads_of(args), quads), args->num_samples);
+    if (args->masks) sample_mask(s, args);
     if (args->any_logprobs) sample_raw_statistics(s, args, scratch);
     if (args->any_processing) sample_process(s, args, scratch);
     if (args->any_random) sample_cut(s, args, scratch);
@@ -334,6 +330,7 @@ static struct sample_args samples_of(const struct sample_args *args, int64_t fir
         part.state_indices += first;
         part.output_positions += first;
     }
+    if (part.masks) part.mask_rows += first;
     part.token_ids += first;
     part.logprobs += first;
     part.ranks += first;

@@ -59,7 +59,15 @@ static __device__ __forceinline__ int32_t sample_num_logprobs(const struct sampl
     return state ? state->num_logprobs : args.top_stride;
 }
 
-/* process.cu: writes the drafts of all samples of a call to the history, where sample_process reads them. Draws take
+/* The logits of a sample that are there, from share.first on. */
+static __host__ __device__ __forceinline__ int32_t sample_num_logits(const struct sample_args &args)
+{
+    return args.share.num_ranks > 0 ? args.share.count : args.vocab_size;
+}
+
+/* process.cu: the logits of ids that a sample's mask does not have become -infinity. */
+void sample_mask(const struct cuda_state *s, const struct sample_args *args);
+/* Writes the drafts of all samples of a call to the history, where sample_process reads them. Draws take
  * their places later: until one is not its draft, they are the same. */
 void sample_place_drafts(const struct cuda_state *s, const struct sample_args *args);
 /* Applies min_tokens, logit_bias and penalties in place. Saves the logits that they change for the
