@@ -174,7 +174,7 @@ static void test_damaged_examples(void **state)
         {"hermes", NULL, "<tool_call>{\"name\": \"f", "C(<tool_call>{\"name\": \"f)"},
         {"hermes", NULL, "<tool_call>\n<tool_call>\n{\"name\": \"f\"}\n</tool_call>", "C(<tool_call>\n)[f {}]"},
         {"qwen3_coder", NULL, "<function=f><parameter=a>b", "[f {\"a\": \"b]"},
-        {"qwen3_coder", NULL, "<function=f>Text</function>", "[f ]C(Text</function>)"},
+        {"qwen3_coder", NULL, "<function=f>Text</function>", "C(<function=f>Text</function>)"},
         {"pythonic", NULL, "[f(a=1, b=g)]", "[f {\"a\": 1, \"b\": ]C()])"},
         {"mistral", NULL, "[TOOL_CALLS] are written so.", "C([TOOL_CALLS] are written so.)"},
         {"kimi_k2", NULL, "<|tool_calls_section_begin|>none<|tool_calls_section_end|>",

@@ -94,6 +94,12 @@ static void test_prompts(void **state)
     replay("prompts");
 }
 
+static void test_api(void **state)
+{
+    (void)state;
+    replay("api");
+}
+
 static void test_config(void **state)
 {
     (void)state;
@@ -127,6 +133,7 @@ int main(void)
         cmocka_unit_test(test_chat_template),
         cmocka_unit_test(test_http),
         cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_api),
         cmocka_unit_test(test_config),
         cmocka_unit_test(test_safetensors),
         cmocka_unit_test(test_answer_parser),

@@ -113,6 +113,7 @@ const struct example answer_examples[] = {
     {"xlam", NULL, "[{\"name\": \"weather\", \"arguments\": {\"days\": 1}}, {\"name\": \"clock\", \"arguments\": {}}]",
      "[weather {\"days\": 1}][clock {}]"},
     {"xlam", NULL, "```json\n[{\"name\": \"f\", \"arguments\": {}}]\n```", "[f {}]"},
+    {"phi4_mini_json", NULL, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>", "[f {}]"},
     {"phi4_mini_json", NULL, "functools[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", "[f {\"a\": 1}]"},
     {"internlm", NULL, "Yes.<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": {}}<|action_end|>\n",
      "C(Yes.)[f {}]"},

@@ -87,12 +87,17 @@ static uint64_t classes_of(struct pushdown *p, struct place *at, const struct pl
     return classes;
 }
 
-bool loops_allow(struct pushdown *p, struct place *at, uint64_t classes, int most_characters, int most_places)
+uint64_t loops_of(struct pushdown *p, struct place *at)
+{
+    return next_of(p, at) == at ? classes_of(p, at, at) & ~IS_KNOWN : 0;
+}
+
+bool loops_allow(struct pushdown *p, struct place *at, uint64_t classes, int most_characters)
 {
     if (classes & CLASS_BROKEN) return false;
     for (int i = 0; i < most_characters; i++) {
         struct place *next = next_of(p, at);
-        if (!next || (next != at && most_characters > most_places)) return false;
+        if (!next || (next != at && most_characters > 12)) return false;
         if (classes & ~classes_of(p, at, next)) return false;
         if (next == at) return true;
         at = next;

@@ -6,8 +6,11 @@
 #include "tokenizer/grammar/pushdown.h"
 #include "tokenizer/grammar/vocabulary_state.h"
 
+/* The classes whose characters lead from `at` back to it; 0: none do. */
+uint64_t loops_of(struct pushdown *p, struct place *at);
+
 /* All texts of at most so many characters of the classes are the beginning of a text here. False: that is not so, or
- * their characters may lead through more than most_places other places. */
-bool loops_allow(struct pushdown *p, struct place *at, uint64_t classes, int most_characters, int most_places);
+ * they are long and lead through several places. */
+bool loops_allow(struct pushdown *p, struct place *at, uint64_t classes, int most_characters);
 
 #endif
