@@ -89,7 +89,7 @@ static enum status follow(struct measurement *m, struct constraint *c, const str
                           struct samples *masks, struct error *err)
 {
     struct matcher *matcher;
-    enum status status = matcher_create(c, false, &matcher, err);
+    enum status status = matcher_create(c, true, &matcher, err);
     for (size_t i = 0; i < ids->count && status == STATUS_OK; i++) {
         const double start = clock_thread_seconds();
         matcher_mask(matcher, m->words);

@@ -22,7 +22,7 @@ struct record {
 struct search {
     struct pushdown *p;
     const struct vocabulary *v;
-    struct place **path; /* [longest + 1] where the bytes up to a depth lead */
+    struct place **path;        /* [longest + 1] where the bytes up to a depth lead */
     const struct loops **loops; /* [longest + 1] of these places, where they are worth while */
     const uint32_t *whole[MASK_MAX_WHOLE];
     int32_t num_whole, num_ids;
@@ -284,7 +284,7 @@ static bool allows_first(struct search *s, struct place *at, const struct first_
         if (!at) s->failed = true;
         if (!at || place_is_dead(at)) return false;
     }
-    return token->length > 0;
+    return token->is_allowed && (token->length > 0 || at->num_configurations > 0);
 }
 
 struct mask *masks_find_first(struct pushdown *p, const struct vocabulary *v)
