@@ -52,6 +52,12 @@ static void test_grammar(void **state)
     replay("grammar");
 }
 
+static void test_structured(void **state)
+{
+    (void)state;
+    replay("structured");
+}
+
 static void test_regular(void **state)
 {
     (void)state;
@@ -121,6 +127,7 @@ int main(void)
         cmocka_unit_test(test_tokenizer_config),
         cmocka_unit_test(test_grammar),
         cmocka_unit_test(test_regular),
+        cmocka_unit_test(test_structured),
         cmocka_unit_test(test_json_schema),
         cmocka_unit_test(test_jinja),
         cmocka_unit_test(test_chat_template),

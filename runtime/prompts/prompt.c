@@ -180,7 +180,7 @@ static enum status constrain(const struct prompt_rules *rules, const struct stru
 {
     struct structured_fields whole = *fields;
     const struct answer_format *reasoning = out->parts.reasoning;
-    if (reasoning && !reasoning->needs_special) {
+    if (reasoning && !reasoning_format_is_special(reasoning, rules->tokenizer)) {
         const struct reasoning_form *form = (const struct reasoning_form *)reasoning;
         whole.structured.thought = (struct structured_thought){form->begins, form->ends, out->parts.in_reasoning};
     }
@@ -405,7 +405,7 @@ static void free_length(const struct prompt_rules *rules, struct prompt *out)
     if (out->is_chat && !rules->max_tokens_given) out->params.max_tokens = -1;
 }
 
-/* Whether and how answers are taken apart. The marks of some formats are special tokens, which then must be shown. */
+/* Whether and how answers are taken apart. The marks of a format may be special tokens, which then must be shown. */
 static void read_parts(struct json_reader *r, const struct prompt_rules *rules, struct prompt *out)
 {
     const json_t *tools = json_reader_get(r, "tools");
@@ -417,8 +417,8 @@ static void read_parts(struct json_reader *r, const struct prompt_rules *rules, 
         parts->tool_list = json_incref((json_t *)tools);
     }
     if (rules->parses_reasoning || of_batch) parts->reasoning = rules->reasoning;
-    const bool special =
-        (parts->tools && parts->tools->needs_special) || (parts->reasoning && parts->reasoning->needs_special);
+    const bool special = (parts->tools && tool_format_is_special(parts->tools, rules->tokenizer)) ||
+                         (parts->reasoning && reasoning_format_is_special(parts->reasoning, rules->tokenizer));
     if (special && !json_reader_get(r, "skip_special_tokens")) out->params.skip_special_tokens = false;
 }
 

@@ -171,20 +171,29 @@ json_t *api_call_object(const struct api_call *c)
 json_t *api_call_events(const struct api_call *c)
 {
     static const char data[] = "data: ", done[] = "[DONE]";
+    const bool is_openai = c->request.form == API_CHAT || c->request.form == API_COMPLETION;
     struct error err;
     json_t *list = json_array(), *event;
     const char *at = c->out.data, *end = NULL;
     assert_true(api_response_is_stream(c->response));
     for (; at && *at; at = end + 2) {
+        const char *name = at;
+        if (!is_openai) assert_non_null(at = strchr(at, '\n'));
+        if (!is_openai) at++;
         if (strncmp(at, data, strlen(data)) != 0) fail_msg("no event: %s", at);
         at += strlen(data);
         assert_non_null(end = strstr(at, "\n\n"));
         if (strncmp(at, done, strlen(done)) == 0) break;
         must(json_object_parse(at, (size_t)(end - at), JSON_REJECT_DUPLICATES, NULL, &event, &err), &err);
         json_array_append_new(list, event);
+        if (is_openai) continue;
+        const char *type = json_string_value(json_object_get(event, "type"));
+        assert_int_equal(strncmp(name, "event: ", 7), 0);
+        assert_int_equal(strncmp(name + 7, type, strlen(type)), 0);
+        assert_int_equal(name[7 + strlen(type)], '\n');
     }
     assert_non_null(end);
-    assert_string_equal(at, "[DONE]\n\n");
+    if (is_openai) assert_string_equal(at, "[DONE]\n\n");
     return list;
 }
 

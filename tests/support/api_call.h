@@ -39,7 +39,8 @@ void api_say(const struct tokenizer *t, const struct prompt *p, int32_t index, c
              answer_function *deliver, void *user);
 void api_call_say(struct api_call *c, int32_t prompt, int32_t index, const char *text, enum finish_reason end);
 
-/* All that was sent, as an object, or as the list of a stream's events without its "[DONE]", which must be there.
+/* All that was sent, as an object, or as the list of a stream's events: without "[DONE]", which must end OpenAI's older
+ * forms; in the others each event must be named as its type.
  * Fails the test if it is anything else. The caller owns it. */
 json_t *api_call_object(const struct api_call *c);
 json_t *api_call_events(const struct api_call *c);

@@ -182,7 +182,7 @@ static int compare_calls(const void *a, const void *b)
 /* Adds the edges that call: one for each unit and counts. */
 static void add_all_calls(struct subsets *s, const struct edge_list *list)
 {
-    qsort(list->edges, list->count, sizeof *list->edges, compare_calls);
+    if (list->count > 0) qsort(list->edges, list->count, sizeof *list->edges, compare_calls);
     for (size_t i = 0, next; i < list->count; i = next) {
         const struct nfa_edge *edge = list->edges[i];
         begin_set(s);

@@ -6,8 +6,21 @@
 #include "tokenizer/grammar/pushdown.h"
 #include "tokenizer/grammar/vocabulary_state.h"
 
-/* All texts of at most so many characters of the classes are the beginning of a text here. False: that is not so, or
- * their characters may lead through more than most_places other places. */
-bool loops_allow(struct pushdown *p, struct place *at, uint64_t classes, int most_characters, int most_places);
+/* classes[n]: all texts of at most n characters of these classes lead somewhere; the last entry: all texts of them. */
+enum { LOOP_LENGTHS = SHORT_TOKEN + 1 };
+struct loops {
+    uint64_t classes[LOOP_LENGTHS + 1];
+};
+
+/* Those of a place. `circles_only`: of a place to which no characters lead back all classes are 0, without a look at
+ * the places that follow it. If there is no memory for them, they are 0. */
+const struct loops *loops_find(struct pushdown *p, struct place *at, bool circles_only);
+
+static inline bool loops_allow(const struct loops *l, uint64_t classes, int most_characters)
+{
+    return (classes & ~l->classes[most_characters < LOOP_LENGTHS ? most_characters : LOOP_LENGTHS]) == 0;
+}
+
+extern const struct loops no_loops; /* all 0 */
 
 #endif

@@ -22,7 +22,8 @@ struct record {
 struct search {
     struct pushdown *p;
     const struct vocabulary *v;
-    struct place **path; /* [longest + 1] where the bytes up to a depth lead */
+    struct place **path;        /* [longest + 1] where the bytes up to a depth lead */
+    const struct loops **loops; /* [longest + 1] of these places, where they are worth while */
     const uint32_t *whole[MASK_MAX_WHOLE];
     int32_t num_whole, num_ids;
     uint32_t *bits; /* [mask_words] in place of ids when they are many; NULL: they are not */
@@ -40,7 +41,8 @@ static struct search *begin_search(struct pushdown *p, const struct vocabulary *
     s->p = p;
     s->v = v;
     s->path = malloc(((size_t)v->longest + 1) * sizeof *s->path);
-    s->failed = !s->path;
+    s->loops = malloc(((size_t)v->longest + 1) * sizeof *s->loops);
+    s->failed = !s->path || !s->loops;
     return s;
 }
 
@@ -49,6 +51,7 @@ static void end_search(struct search *s)
     if (!s) return;
     free(s->bits);
     free(s->path);
+    free(s->loops);
     free(s->exits);
     free(s);
 }
@@ -83,9 +86,10 @@ static void set_ids(struct search *s, const int32_t *ids, uint32_t count)
 
 /* ---- tries ---- */
 
-static void set_below(struct search *s, const struct trie *t, uint32_t node)
+/* Sets the tokens of a node and below. */
+static void set_subtree(struct search *s, const struct trie *t, uint32_t node)
 {
-    const uint32_t first = t->nodes[node + 1].first_token, end = t->nodes[t->nodes[node].end].first_token;
+    const uint32_t first = t->nodes[node].first_token, end = t->nodes[t->nodes[node].end].first_token;
     const uint32_t *mask = end - first >= MAX_IDS ? trie_large_mask(t, node, s->v->mask_words) : NULL;
     if (!mask)
         set_ids(s, t->tokens + first, end - first);
@@ -101,14 +105,12 @@ static void add_exit(struct search *s, uint32_t node)
         s->exits[s->num_exits++] = node;
 }
 
-/* All that is below a node leads somewhere. An only child is not asked for: its parent was. */
-static bool allows_below(struct search *s, const struct trie_node *node, uint32_t index, struct place *at, bool is_long)
+static void enter(struct search *s, const struct trie *t, uint32_t node, struct place *at)
 {
-    /* Long tokens are looked at from each place, so others are not made ready for them. */
-    const int most_places = is_long ? 0 : SHORT_TOKEN;
-    const bool is_only = node[-1].depth + 1 == node->depth && node[-1].end == node->end;
-    return node->end - index > FEW_NODES && !is_only &&
-           loops_allow(s->p, at, node->classes, node->most_characters, most_places);
+    const struct trie_node *n = &t->nodes[node];
+    s->path[n->depth] = at;
+    /* Long tokens are looked at from each place, so what follows it is not made ready for them. */
+    s->loops[n->depth] = n->end - node > FEW_NODES ? loops_find(s->p, at, t == &s->v->long_tokens) : &no_loops;
 }
 
 /* Sets the tokens below a node that lead somewhere from `from`, which is where the node's text has led to; lists the
@@ -117,9 +119,14 @@ static void walk_below(struct search *s, const struct trie *t, uint32_t node, st
 {
     const struct trie_node *nodes = t->nodes;
     const uint32_t end = nodes[node].end;
-    s->path[nodes[node].depth] = from;
+    enter(s, t, node, from);
     for (uint32_t i = node + 1; i < end && !s->failed;) {
         const struct trie_node *n = &nodes[i];
+        if (loops_allow(s->loops[n->depth - 1], n->classes, n->most_characters)) {
+            set_subtree(s, t, i);
+            i = n->end;
+            continue;
+        }
         struct place *at = pushdown_step(s->p, s->path[n->depth - 1], n->byte);
         if (!at) s->failed = true;
         if (!at || place_is_dead(at)) {
@@ -128,15 +135,8 @@ static void walk_below(struct search *s, const struct trie *t, uint32_t node, st
         }
         set_ids(s, t->tokens + n->first_token, n[1].first_token - n->first_token);
         if (lists_exits && at->may_end && n->end > i + 1) add_exit(s, i);
-        s->path[n->depth] = at;
-        if (at->num_configurations == 0) {
-            i = n->end;
-        } else if (allows_below(s, n, i, at, t == &s->v->long_tokens)) {
-            set_below(s, t, i);
-            i = n->end;
-        } else {
-            i++;
-        }
+        if (at->num_configurations > 0) enter(s, t, i, at);
+        i = at->num_configurations > 0 ? i + 1 : n->end;
     }
 }
 
@@ -284,7 +284,7 @@ static bool allows_first(struct search *s, struct place *at, const struct first_
         if (!at) s->failed = true;
         if (!at || place_is_dead(at)) return false;
     }
-    return token->length > 0;
+    return token->is_allowed && (token->length > 0 || at->num_configurations > 0);
 }
 
 struct mask *masks_find_first(struct pushdown *p, const struct vocabulary *v)

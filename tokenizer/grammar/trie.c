@@ -5,7 +5,9 @@
 
 #include "base/array.h"
 
-enum { LARGE_NODE = 1024 }; /* tokens below: setting their bits one by one takes longer than joining masks */
+enum {
+    LARGE_NODE = 1024
+}; /* tokens of a node and below: setting their bits one by one takes longer than joining masks */
 
 /* ---- order ---- */
 
@@ -90,11 +92,6 @@ static bool add_tokens(struct trie_builder *b, const struct sorted_token *sorted
 
 /* ---- what is below a node ---- */
 
-static bool has_token(const struct trie *t, uint32_t node)
-{
-    return t->nodes[node + 1].first_token > t->nodes[node].first_token;
-}
-
 static void join(struct trie_node *to, uint64_t classes, unsigned most_characters)
 {
     to->classes |= classes;
@@ -102,49 +99,52 @@ static void join(struct trie_node *to, uint64_t classes, unsigned most_character
     if (most_characters > to->most_characters) to->most_characters = (uint8_t)most_characters;
 }
 
-/* Adds the texts that begin with the character whose bytes up to `node` were read, and `left` are missing; the next is
- * from low to high. */
+/* Adds the texts that begin with a character of the class, whose bytes up to `node` were read and of which `left` are
+ * missing; the next is from low to high. */
 static void join_rest(const struct trie *t, struct trie_node *to, uint32_t node, int left, uint64_t class, uint8_t low,
                       uint8_t high)
 {
     const struct trie_node *n = &t->nodes[node];
-    if (left == 0) {
-        join(to, class | n->classes, 1u + n->most_characters);
-        return;
-    }
-    if (has_token(t, node)) join(to, CLASS_BROKEN, 0);
+    join(to, class, 1);
     for (uint32_t c = node + 1; c < n->end; c = t->nodes[c].end) {
         const uint8_t byte = t->nodes[c].byte;
-        if (byte < low || byte > high)
+        if (left == 0)
+            join(to, t->nodes[c].classes, 1u + t->nodes[c].most_characters);
+        else if (byte < low || byte > high)
             join(to, CLASS_BROKEN, 0);
         else
             join_rest(t, to, c, left - 1, class, 0x80, 0xBF);
     }
 }
 
-/* Adds the texts that begin with a child. */
-static void join_child(const struct trie *t, struct trie_node *to, uint32_t child)
+/* Finds the classes of a node, whose descendants have theirs. */
+static void classify_node(const struct trie *t, uint32_t node)
 {
-    const uint8_t byte = t->nodes[child].byte;
+    struct trie_node *to = &t->nodes[node];
+    const uint8_t byte = to->byte;
     if (byte < 0x80)
-        join_rest(t, to, child, 0, vocabulary_class(byte), 0, 0);
+        join_rest(t, to, node, 0, vocabulary_class(byte), 0, 0);
     else if (byte < 0xC2 || byte > 0xF4)
         join(to, CLASS_BROKEN, 0);
     else if (byte < 0xE0)
-        join_rest(t, to, child, 1, CLASS_TWO_BYTES, 0x80, 0xBF);
+        join_rest(t, to, node, 1, CLASS_TWO_BYTES, 0x80, 0xBF);
     else if (byte < 0xF0)
-        join_rest(t, to, child, 2, CLASS_THREE_BYTES, byte == 0xE0 ? 0xA0 : 0x80, byte == 0xED ? 0x9F : 0xBF);
+        join_rest(t, to, node, 2, CLASS_THREE_BYTES, byte == 0xE0 ? 0xA0 : 0x80, byte == 0xED ? 0x9F : 0xBF);
     else
-        join_rest(t, to, child, 3, CLASS_FOUR_BYTES, byte == 0xF0 ? 0x90 : 0x80, byte == 0xF4 ? 0x8F : 0xBF);
+        join_rest(t, to, node, 3, CLASS_FOUR_BYTES, byte == 0xF0 ? 0x90 : 0x80, byte == 0xF4 ? 0x8F : 0xBF);
 }
 
-/* Finds the classes below all nodes, and counts large ones. */
+static uint32_t num_tokens(const struct trie *t, uint32_t node)
+{
+    return t->nodes[t->nodes[node].end].first_token - t->nodes[node].first_token;
+}
+
+/* Finds the classes of all nodes, and counts large ones. */
 static void classify_nodes(struct trie *t)
 {
     for (uint32_t i = t->num_nodes; i-- > 0;) {
-        struct trie_node *n = &t->nodes[i];
-        for (uint32_t c = i + 1; c < n->end; c = t->nodes[c].end) join_child(t, n, c);
-        if (t->nodes[n->end].first_token - t->nodes[i + 1].first_token >= LARGE_NODE) t->num_large++;
+        classify_node(t, i);
+        if (num_tokens(t, i) >= LARGE_NODE) t->num_large++;
     }
 }
 
@@ -155,7 +155,7 @@ static bool make_large_masks(struct trie *t, int32_t mask_words)
     t->large_masks = calloc((size_t)t->num_large * (size_t)mask_words + 1, sizeof *t->large_masks);
     if (!t->large_nodes || !t->large_masks) return false;
     for (uint32_t i = 0; i < t->num_nodes; i++) {
-        const uint32_t first = t->nodes[i + 1].first_token, end = t->nodes[t->nodes[i].end].first_token;
+        const uint32_t first = t->nodes[i].first_token, end = first + num_tokens(t, i);
         if (end - first < LARGE_NODE) continue;
         uint32_t *mask = t->large_masks + (size_t)count * (size_t)mask_words;
         t->large_nodes[count++] = i;

@@ -7,7 +7,7 @@
 /* Of the tokens of `least` to `most` bytes; false: no memory. */
 bool trie_build(const struct vocabulary *v, uint32_t least, uint32_t most, struct trie *t);
 void trie_free(struct trie *t);
-/* The mask of the tokens below a node; NULL: they are few. */
+/* The mask of the tokens of a node and below; NULL: they are few. */
 const uint32_t *trie_large_mask(const struct trie *t, uint32_t node, int32_t mask_words);
 
 #endif
