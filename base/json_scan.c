@@ -2,11 +2,6 @@
 
 #include <string.h>
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
@@ -87,7 +82,7 @@ static enum json_scan_result begin_value(struct json_scan *s, char c)
 /* Between values. */
 static enum json_scan_result add_between(struct json_scan *s, char c)
 {
-    if (is_blank(c)) return JSON_SCAN_MORE;
+    if (json_is_blank(c)) return JSON_SCAN_MORE;
     switch (s->state) {
     case JSON_SCAN_FIRST:
         return c == ']' ? close_container(s, c) : begin_value(s, c);

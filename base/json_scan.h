@@ -7,6 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* White space of JSON. */
+static inline bool json_is_blank(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
 enum { JSON_SCAN_MAX_DEPTH = 256 }; /* of objects and arrays in one another */
 
 enum json_scan_result {

@@ -49,6 +49,7 @@ static void test_forms(void **state)
         {"mistral-small", "mistral", NULL},
         {"mistral-v1", NULL, NULL},
         {"mistral-v3", "mistral", NULL},
+        {"phi4", "phi4_mini_json", NULL},
         {"qwen2.5", "hermes", NULL},
         {"qwen3", "hermes", "deepseek_r1"},
         {"qwq", "hermes", "deepseek_r1"},
@@ -164,10 +165,10 @@ static void check_template(const struct tokenizer *tokenizer, const char *name)
 static void test_calls(void **state)
 {
     (void)state;
-    static const char *const names[] = {"apertus",  "deepseek-r1", "deepseek-v3.1", "glm4",           "gpt-oss",
-                                        "granite3", "hermes",      "kimi",          "llama3.1",       "llama3.2",
-                                        "qwen2.5",  "qwen3",       "mistral-v3",    "mistral-small",  "seed-oss",
-                                        "qwq",      "reka-edge",     "command-r-tools"};
+    static const char *const names[] = {"apertus",  "deepseek-r1", "deepseek-v3.1",  "glm4",          "gpt-oss",
+                                        "granite3", "hermes",      "kimi",           "llama3.1",      "llama3.2",
+                                        "qwen2.5",  "qwen3",       "mistral-v3",     "mistral-small", "seed-oss",
+                                        "qwq",      "reka-edge",   "command-r-tools"};
     struct tokenizer *tokenizer;
     struct error err;
     must(tokenizer_open(QUIRE_GUIDE, &tokenizer, &err), &err);
@@ -175,8 +176,34 @@ static void test_calls(void **state)
     tokenizer_close(tokenizer);
 }
 
+/* The tokenizers of tests/data/tokenizers have the special tokens of their families. */
+static void check_special(const char *folder, const char *tools, bool tools_are, const char *reasoning,
+                          bool reasoning_is)
+{
+    char path[4096];
+    struct tokenizer *tokenizer;
+    struct error err;
+    snprintf(path, sizeof path, "%s/tokenizers/%s", QUIRE_TEST_DATA, folder);
+    must(tokenizer_open(path, &tokenizer, &err), &err);
+    assert_int_equal(tool_format_is_special(tool_format_find(tools), tokenizer), tools_are);
+    assert_int_equal(reasoning_format_is_special(reasoning_format_find(reasoning), tokenizer), reasoning_is);
+    tokenizer_close(tokenizer);
+}
+
+static void test_special_tokens(void **state)
+{
+    (void)state;
+    check_special("qwen2", "hermes", false, "qwen3", false);
+    check_special("deepseek", "deepseek_v31", false, "deepseek_r1", false);
+    check_special("o200k", "openai", true, "openai_gptoss", true);
+    check_special("tekken", "mistral", true, "mistral", false);
+    check_special("llama3", "llama3_json", true, "deepseek_r1", false);
+    check_special("llama3", "pythonic", false, "granite", false);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_calls)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_calls),
+                                       cmocka_unit_test(test_special_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

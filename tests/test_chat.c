@@ -303,6 +303,23 @@ static void test_pipe_of_bytes(void **state)
     program_free(&p);
 }
 
+/* Answers that have a form, and the tokens of nothing else. */
+static void test_form(void **state)
+{
+    const struct chat_fixture *f = *state;
+    struct program p;
+    chat_run(&p, f->model.path, NULL,
+             (const char *[]){"hello", "--choice", "first one", "--choice", "second", "--temperature", "1", NULL});
+    assert_int_equal(p.exit_status, 0);
+    if (strcmp(p.out.data, "first one\n") != 0) assert_string_equal(p.out.data, "second\n");
+    program_free(&p);
+    chat_run(&p, f->model.path, "one\ntwo\n", (const char *[]){"--regex", "[0-9]{4}x", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_int_equal(chat_count_lines(&p.out), 2);
+    for (const char *at = p.out.data; *at; at += 6) assert_true(at[4] == 'x' && at[5] == '\n');
+    program_free(&p);
+}
+
 static void test_once(void **state)
 {
     const struct chat_fixture *f = *state;
@@ -624,6 +641,7 @@ int main(void)
         cmocka_unit_test(test_pipe_cut),
         cmocka_unit_test(test_pipe_too_long),
         cmocka_unit_test(test_pipe_of_bytes),
+        cmocka_unit_test(test_form),
         cmocka_unit_test(test_once),
         cmocka_unit_test(test_once_with_material),
         cmocka_unit_test(test_each),

@@ -1,6 +1,6 @@
 /* Memory that runs out: each allocation in turn fails while an engine or a drafter is created, while a request is
- * added, and when swap space grows. What fails says so in a sentence, and what was running goes on. A build with
- * AddressSanitizer also finds what is leaked.
+ * added, when swap space grows, while an answer is parsed, and while a request of an API is read and answered. What
+ * fails says so in a sentence, and what was running goes on. A build with AddressSanitizer also finds what is leaked.
  *
  * The linker gives quire's own calls of malloc and its like to the functions below (--wrap, in CMakeLists.txt). */
 #include <setjmp.h>
@@ -18,6 +18,9 @@
 #include <unistd.h>
 
 #include "runtime/engine/draft.h"
+#include "runtime/prompts/answer_parser.h"
+#include "tests/support/answer_parts.h"
+#include "tests/support/api_call.h"
 #include "tests/support/run.h"
 #include "tests/support/toy_model.h"
 
@@ -288,6 +291,61 @@ static void test_add(void **state)
     temp_folder_remove(&folder);
 }
 
+/* ---- requests of an API ---- */
+
+/* Reads, answers and checks as far as memory lets it. False: it said that there was none. */
+static bool try_api(struct api_world *w, const char *body, const char *text)
+{
+    struct api_request request;
+    struct api_refusal refusal = {0};
+    struct api_response *response = NULL;
+    struct error err = {""};
+    struct text out = {0};
+    const int32_t token = 300;
+    bool ok = api_request_read(&w->rules, API_CHAT, body, strlen(body), &request, &refusal);
+    if (!ok) assert_int_equal(refusal.http_status, 503);
+    if (ok) ok = api_response_create(&w->rules, &request, "id", &response, &err) == STATUS_OK;
+    for (size_t i = 0; ok && text[i]; i++) {
+        const struct answer_piece piece = {.token_ids = &token,
+                                           .num_tokens = 1,
+                                           .text = text + i,
+                                           .text_length = 1,
+                                           .stop_token = -1,
+                                           .prompt_tokens = 5,
+                                           .output_tokens = (int32_t)i + 1,
+                                           .finish_reason = text[i + 1] ? FINISH_NONE : FINISH_STOP};
+        ok = api_response_take(response, 0, &piece, &out);
+    }
+    if (ok) assert_true(api_response_is_whole(response));
+    api_response_free(response);
+    api_request_free(&request);
+    text_free(&out);
+    return ok;
+}
+
+static void test_api(void **state)
+{
+    (void)state;
+    static const char *const bodies[] = {
+        "{" MESSAGES ", " TOOLS ", \"return_token_ids\": true}",
+        "{" MESSAGES ", " TOOLS ", \"stream\": true, \"return_token_ids\": true}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
+        "\"content\": \"<think>So\"}], \"continue_final_message\": true}"};
+    struct api_world w;
+    api_world_open(&w);
+    for (size_t k = 0; k < sizeof bodies / sizeof *bodies; k++) {
+        assert_true(try_api(&w, bodies[k], "<think>Hm.</think>" CALL));
+        bool came = true;
+        for (long i = 0; came; i++) {
+            fail_after(i);
+            const bool ok = try_api(&w, bodies[k], "<think>Hm.</think>" CALL);
+            came = failure_came();
+            assert_int_equal(ok, !came);
+        }
+    }
+    api_world_close(&w);
+}
+
 /* ---- swap space ---- */
 
 enum { NUM_SWAPPED = 6, SWAPPED_TOKENS = 60 };
@@ -372,6 +430,65 @@ static void test_swap_space(void **state)
     assert_true(count >= 2); /* the memory of the blocks, and the account of them */
 }
 
+/* ---- parsing answers ---- */
+
+static void drop_part(void *user, const struct answer_part *part)
+{
+    (void)user, (void)part;
+}
+
+/* Parses the example's text in pieces while one allocation fails. Returns whether the failure came. */
+static bool parse_without(const struct example *e, const json_t *tools, long count)
+{
+    struct answer_parser_options options = {.tool_list = tools};
+    struct answer_parser *parser = NULL;
+    struct error err = {""};
+    if (e->tools) options.tools = tool_format_find(e->tools);
+    if (e->reasoning) options.reasoning = reasoning_format_find(e->reasoning);
+    fail_after(count);
+    bool ok = answer_parser_create(&options, drop_part, NULL, &parser, &err) == STATUS_OK;
+    assert_int_equal(ok, parser != NULL);
+    for (size_t at = 0, length = strlen(e->text); ok && at < length; at += 7)
+        ok = answer_parser_add(parser, e->text + at, length - at < 7 ? length - at : 7);
+    /* A parser that has failed does nothing more. */
+    if (parser && !ok) assert_false(answer_parser_finish(parser));
+    if (ok) answer_parser_finish(parser);
+    const bool came = failure_came();
+    answer_parser_free(parser);
+    return came;
+}
+
+/* The call that must come is made, or memory ran out. */
+static bool force_without(const struct answer_format *format, const json_t *tools, long count)
+{
+    json_t *tag;
+    struct error err = {""};
+    fail_after(count);
+    const enum status status = tool_format_force(format, tools, NULL, &tag, &err);
+    const bool came = failure_came();
+    assert_true(status == STATUS_OK || (status == STATUS_OUT_OF_MEMORY && came && !tag && err.text[0]));
+    json_decref(tag);
+    return came;
+}
+
+static void test_answers(void **state)
+{
+    (void)state;
+    json_t *tools = answer_tool_list();
+    for (int i = 0; i < num_answer_examples; i++) {
+        long count = 0;
+        while (parse_without(&answer_examples[i], tools, count)) count++;
+        assert_true(count >= 2); /* the parser, and the text that it holds */
+    }
+    const struct answer_format *format;
+    for (int i = 0; (format = tool_format_at(i)); i++) {
+        long count = 0;
+        while (force_without(format, tools, count)) count++;
+        assert_true(count >= 2); /* text of each tool */
+    }
+    json_decref(tools);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,7 +497,9 @@ int main(void)
         cmocka_unit_test(test_create_drafter),
         cmocka_unit_test(test_create_without_json),
         cmocka_unit_test(test_add),
+        cmocka_unit_test(test_api),
         cmocka_unit_test(test_swap_space),
+        cmocka_unit_test(test_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,6 +52,12 @@ static void test_grammar(void **state)
     replay("grammar");
 }
 
+static void test_structured(void **state)
+{
+    (void)state;
+    replay("structured");
+}
+
 static void test_regular(void **state)
 {
     (void)state;
@@ -88,6 +94,12 @@ static void test_prompts(void **state)
     replay("prompts");
 }
 
+static void test_api(void **state)
+{
+    (void)state;
+    replay("api");
+}
+
 static void test_config(void **state)
 {
     (void)state;
@@ -115,11 +127,13 @@ int main(void)
         cmocka_unit_test(test_tokenizer_config),
         cmocka_unit_test(test_grammar),
         cmocka_unit_test(test_regular),
+        cmocka_unit_test(test_structured),
         cmocka_unit_test(test_json_schema),
         cmocka_unit_test(test_jinja),
         cmocka_unit_test(test_chat_template),
         cmocka_unit_test(test_http),
         cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_api),
         cmocka_unit_test(test_config),
         cmocka_unit_test(test_safetensors),
         cmocka_unit_test(test_answer_parser),

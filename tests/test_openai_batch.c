@@ -344,12 +344,78 @@ static void test_lengths(void **state)
     program_free(&p);
 }
 
+/* The prompt before each answer, with the log-probabilities of both. */
+static void test_echo(void **state)
+{
+    struct program p;
+    static const char input[] =
+        "{\"custom_id\": \"a\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"Hello there\", "
+        "\"n\": 3, \"echo\": true, \"logprobs\": 1, \"max_tokens\": 4}}\n";
+    generate_run(&p, *state, input, (const char *[]){"--ignore-eos", "--temperature", "1", NULL});
+    assert_int_equal(p.exit_status, 0);
+    json_t *line = generate_line(&p.out, 0);
+    const json_t *choice;
+    size_t i;
+    const int64_t length = number_at(line, "response/body/usage/prompt_tokens");
+    assert_int_equal(json_array_size(at(line, "response/body/choices")), 3);
+    json_array_foreach((json_t *)at(line, "response/body/choices"), i, choice)
+    {
+        assert_memory_equal(text_at(choice, "text"), "Hello there", 11);
+        assert_int_equal(json_array_size(at(choice, "logprobs/tokens")), length + 4);
+        assert_true(json_is_null(at(choice, "logprobs/token_logprobs/0")));
+        assert_true(json_is_real(at(choice, "logprobs/token_logprobs/1")));
+    }
+    json_decref(line);
+    program_free(&p);
+}
+
+/* tool_choice "required" asks for a form of the answer. */
+static void test_forced_tools(void **state)
+{
+    (void)state;
+    struct error err = {""};
+    struct openai_request request = {.kind = OPENAI_CHAT};
+    json_t *native,
+        *body = json_loads("{\"messages\": [1], \"tools\": [{\"type\": \"function\", \"function\": {\"name\": "
+                           "\"f\", \"parameters\": {}}}], \"tool_choice\": \"required\"}",
+                           0, NULL);
+    struct json_reader r = json_reader(body, NULL, &err);
+    if (openai_request_read(&r, tool_format_find("hermes"), &request, &native) != STATUS_OK) fail_msg("%s", err.text);
+    assert_string_equal(text_at(native, "structured_outputs/structural_tag/type"), "structural_tag");
+    json_decref(native);
+    json_decref(body);
+    openai_request_free(&request);
+}
+
+static void test_parser_flags(void **state)
+{
+    struct program p;
+    static const char input[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"tools\": [{\"type\": \"function\", "
+        "\"function\": {\"name\": \"f\"}}], \"max_tokens\": 3}\n";
+    generate_run(&p, *state, input, (const char *[]){"--tool-call-parser", "hermse", NULL});
+    assert_int_equal(p.exit_status, 2);
+    assert_non_null(strstr(p.err.data, "--tool-call-parser must be one of auto, none, "));
+    assert_non_null(strstr(p.err.data, ", hermes, "));
+    assert_non_null(strstr(p.err.data, "found 'hermse'"));
+    program_free(&p);
+    generate_run(&p, *state, input,
+                 (const char *[]){"--tool-call-parser", "hermes", "--reasoning-parser", "deepseek_r1", NULL});
+    assert_int_equal(p.exit_status, 0);
+    json_t *line = generate_line(&p.out, 0);
+    assert_true(json_is_array(at(line, "tool_calls")));
+    text_at(line, "reasoning");
+    json_decref(line);
+    program_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bodies),   cmocka_unit_test(test_refused_bodies),
-        cmocka_unit_test(test_generate), cmocka_unit_test(test_served_model_name),
-        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_bodies),       cmocka_unit_test(test_refused_bodies),
+        cmocka_unit_test(test_generate),     cmocka_unit_test(test_served_model_name),
+        cmocka_unit_test(test_lengths),      cmocka_unit_test(test_echo),
+        cmocka_unit_test(test_forced_tools), cmocka_unit_test(test_parser_flags),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -76,8 +76,8 @@ struct engine_request {
     int32_t priority;       /* smaller is earlier, with SCHEDULING_PRIORITY; else it must be 0 */
     bool at_start; /* the answer begins a text, as a chat answer does: the space that the tokenizer puts before a first
                       word is left out of it */
-    struct constraint *constraint; /* what the answers' texts must be (tokenizer/grammar/matcher.h), made by the grammars
-                                      of engine_info, those of any engine of a pool; NULL: any text. Kept */
+    struct constraint *constraint; /* what the answers' texts must be (tokenizer/grammar/matcher.h), made by the
+                                      grammars of engine_info, those of any engine of a pool; NULL: any text. Kept */
     answer_function *deliver;
     void *user; /* for deliver */
 };

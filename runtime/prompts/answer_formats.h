@@ -68,6 +68,8 @@ struct answer_alias {
 };
 /* The name that it stands for, or itself. */
 const char *answer_alias_resolve(const struct answer_alias *aliases, const char *name);
+/* Whether one of marks[count] has a special token of the tokenizer in it. Any mark may be NULL. */
+bool answer_marks_are_special(const char *const *marks, int count, const struct tokenizer *t);
 /* Whether the source has all of the signs, and there are any. */
 bool answer_signs_are_in(const char *const *signs, const char *source);
 

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tokenizer/tokenizer.h"
 
 enum answer_part_kind { PART_REASONING, PART_CONTENT, PART_TOOL_CALL, PART_TOOL_ARGUMENTS, PART_TOOL_END };
 
@@ -37,7 +38,6 @@ typedef void answer_part_function(void *user, const struct answer_part *part);
 struct answer_format {
     const char *name;        /* "hermes", "deepseek_r1": vLLM's value of --tool-call-parser or --reasoning-parser */
     const char *description; /* for the help: which models write it */
-    bool needs_special;      /* its marks are special tokens, which must be shown */
 };
 /* NULL: there is none of this name. Names of vLLM for the same form, such as "qwen3" and "deepseek_r1", give one form,
  * whose name is the first. */
@@ -49,6 +49,10 @@ const struct answer_format *reasoning_format_at(int i);
 /* Those that the source of a chat template is made for; NULL: it has no tools, or no reasoning. */
 const struct answer_format *tool_format_of_template(const char *source);
 const struct answer_format *reasoning_format_of_template(const char *source);
+
+/* Whether special tokens of the tokenizer are among its marks, so that they must be shown. */
+bool tool_format_is_special(const struct answer_format *tools, const struct tokenizer *t);
+bool reasoning_format_is_special(const struct answer_format *reasoning, const struct tokenizer *t);
 
 struct answer_parser_options {
     const struct answer_format *tools, *reasoning; /* NULL: none is looked for */

@@ -42,20 +42,22 @@ static void note_kind(void *user, const struct answer_part *part)
 }
 
 /* The parser tells: what would the next letter of the answer be? */
-bool answer_parts_in_reasoning(const struct answer_format *reasoning, const char *prompt, size_t start, size_t length)
+enum status answer_parts_in_reasoning(const struct answer_format *reasoning, const char *prompt, size_t start,
+                                      size_t length, bool *out, struct error *err)
 {
     const struct answer_parser_options options = {.reasoning = reasoning,
                                                   .in_reasoning = reasoning_is_open(reasoning, prompt, start)};
     enum answer_part_kind kind = PART_CONTENT;
-    struct answer_parser *parser = NULL;
-    if (start == length) return options.in_reasoning;
-    if (answer_parser_create(&options, note_kind, &kind, &parser, NULL) == STATUS_OK) {
-        answer_parser_add(parser, prompt + start, length - start);
-        answer_parser_add(parser, "x", 1);
-        answer_parser_finish(parser);
-    }
+    struct answer_parser *parser;
+    *out = options.in_reasoning;
+    if (start == length) return STATUS_OK;
+    const enum status status = answer_parser_create(&options, note_kind, &kind, &parser, err);
+    if (status != STATUS_OK) return status;
+    const bool ok = answer_parser_add(parser, prompt + start, length - start) && answer_parser_add(parser, "x", 1) &&
+                    answer_parser_finish(parser);
     answer_parser_free(parser);
-    return kind == PART_REASONING;
+    *out = kind == PART_REASONING;
+    return ok ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the beginning of an answer");
 }
 
 /* ---- gathering ---- */

@@ -18,9 +18,10 @@ struct tool_id {
 uint64_t tool_id_seed(const char *request_id, const struct token_list *prompt);
 struct tool_id tool_id_make(uint64_t seed, int32_t answer, int32_t tool);
 
-/* Whether an answer begins inside a thought whose prompt is prompt[length]; from `start` on that is the beginning of
- * the answer itself. False, too, if memory ran out. */
-bool answer_parts_in_reasoning(const struct answer_format *reasoning, const char *prompt, size_t start, size_t length);
+/* *out: whether an answer begins inside a thought whose prompt is prompt[length]; from `start` on that is the beginning
+ * of the answer itself. OUT_OF_MEMORY is the only failure. */
+enum status answer_parts_in_reasoning(const struct answer_format *reasoning, const char *prompt, size_t start,
+                                      size_t length, bool *out, struct error *err);
 
 /* Bytes of the piece's text for the parser. Special tokens are shown for its sake; the one that ends the answer is not
  * a part of it. */

@@ -5,11 +5,6 @@
 #include "base/utf8.h"
 #include "runtime/prompts/answer_parser_state.h"
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 enum match answer_match(const struct answer_parser *p, size_t at, const char *mark)
 {
     const size_t length = strlen(mark), left = p->held.length - at;
@@ -21,7 +16,7 @@ enum match answer_match(const struct answer_parser *p, size_t at, const char *ma
 bool answer_skip_blanks(const struct answer_parser *p, size_t *at)
 {
     const size_t most = *at + ANSWER_MAX_BLANKS;
-    while (*at < p->held.length && *at < most && is_blank(p->held.data[*at])) (*at)++;
+    while (*at < p->held.length && *at < most && json_is_blank(p->held.data[*at])) (*at)++;
     return *at < p->held.length || *at == most || p->ended;
 }
 
@@ -67,7 +62,7 @@ void answer_give_arguments(struct answer_parser *p, const char *text, size_t len
 void answer_give_content(struct answer_parser *p, const char *text, size_t length)
 {
     size_t blanks = 0;
-    while (!p->has_content && blanks < length && is_blank(text[blanks])) blanks++;
+    while (!p->has_content && blanks < length && json_is_blank(text[blanks])) blanks++;
     if (blanks > 0 && !text_append(&p->blanks, text, blanks)) p->failed = true;
     if (blanks == length) return;
     p->has_content = true;
@@ -119,18 +114,18 @@ bool answer_is_name(const char *name, size_t length)
 
 bool answer_keep_name(struct answer_parser *p, size_t begin, size_t end)
 {
-    while (begin < end && is_blank(p->held.data[begin])) begin++;
-    while (begin < end && is_blank(p->held.data[end - 1])) end--;
+    while (begin < end && json_is_blank(p->held.data[begin])) begin++;
+    while (begin < end && json_is_blank(p->held.data[end - 1])) end--;
     text_clear(&p->name);
     if (!text_append(&p->name, p->held.data + begin, end - begin)) p->failed = true;
-    return answer_is_name(p->held.data + begin, end - begin);
+    return !p->failed && answer_is_name(p->held.data + begin, end - begin);
 }
 
 bool answer_may_be_name(const struct answer_parser *p, size_t begin, size_t end)
 {
-    while (begin < end && is_blank(p->held.data[begin])) begin++;
-    while (begin < end && !is_blank(p->held.data[begin])) begin++;
-    while (begin < end && is_blank(p->held.data[begin])) begin++;
+    while (begin < end && json_is_blank(p->held.data[begin])) begin++;
+    while (begin < end && !json_is_blank(p->held.data[begin])) begin++;
+    while (begin < end && json_is_blank(p->held.data[begin])) begin++;
     return begin == end;
 }
 

@@ -1,14 +1,15 @@
 /* Requests that come over a network, and their responses: from the bytes of a body to requests of the engine, and from
  * pieces of answers to bytes. It knows nothing of HTTP but status codes. Bodies of /v1/chat/completions and
  * /v1/completions are those of OpenAI batch lines (openai_request.h), and more: here stream, stream_options and several
- * prompts of one completion have their effect. */
+ * prompts of one completion have their effect. Those of /v1/messages and
+ * /v1/responses are translated (messages_request.h, responses_request.h). */
 #ifndef QUIRE_RUNTIME_API_H
 #define QUIRE_RUNTIME_API_H
 
 #include "runtime/prompts/api_writer.h"
 #include "runtime/prompts/prompt.h"
 
-enum api_form { API_CHAT, API_COMPLETION, API_MESSAGES, API_RESPONSES }; /* the last two: 404 so far */
+enum api_form { API_CHAT, API_COMPLETION, API_MESSAGES, API_RESPONSES };
 
 /* What all requests of a server have in common. */
 struct api_rules {
@@ -24,6 +25,7 @@ struct api_request {
     enum api_form form;
     int32_t num_prompts, n;
     struct prompt *prompts; /* [num_prompts]; prompts[0].openai is that of all */
+    json_t *repeated;       /* of /v1/responses: responses_repeated; else NULL */
 };
 void api_request_free(struct api_request *r); /* safe on a zeroed struct */
 
@@ -41,8 +43,8 @@ void api_refuse(const struct api_rules *rules, enum status status, const struct 
  * either way. */
 bool api_request_read(const struct api_rules *rules, enum api_form form, const char *body, size_t length,
                       struct api_request *out, struct api_refusal *refusal);
-/* Appends the body of an error response, as the form has it: {"error": {"message", "type", "param", "code"}}. False:
- * memory ran out. */
+/* Appends the body of an error response, as the form has it: OpenAI's {"error": {"message", "type", "param", "code"}}.
+ * False: memory ran out. */
 bool api_refusal_write(enum api_form form, const struct api_refusal *refusal, struct text *out);
 
 /* The response to a request. One thread at a time. */

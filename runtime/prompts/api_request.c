@@ -5,6 +5,8 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "runtime/prompts/api.h"
+#include "runtime/prompts/messages_request.h"
+#include "runtime/prompts/responses_request.h"
 
 enum { MAX_PROMPTS = 2048 }; /* of one request */
 
@@ -12,6 +14,7 @@ void api_request_free(struct api_request *r)
 {
     for (int32_t i = 0; i < r->num_prompts; i++) prompt_free(&r->prompts[i]);
     free(r->prompts);
+    json_decref(r->repeated);
     *r = (struct api_request){0};
 }
 
@@ -58,19 +61,26 @@ static const char *type_of(int http_status)
     return http_status < 500 ? "invalid_request_error" : "server_error";
 }
 
-bool api_refusal_write(enum api_form form, const struct api_refusal *refusal, struct text *out)
+static bool write_openai_error(const struct api_refusal *refusal, const struct text *message, struct text *out)
 {
     const char *type = refusal->type ? refusal->type : type_of(refusal->http_status);
     const char *param = refusal->param[0] ? refusal->param : NULL;
+    return text_append_string(out, "{\"error\":{\"message\":") &&
+           api_write_string(out, message->data, message->length) && text_append_string(out, ",\"type\":") &&
+           api_write_string(out, type, strlen(type)) && text_append_string(out, ",\"param\":") &&
+           api_write_string(out, param, param ? strlen(param) : 0) && text_append_string(out, ",\"code\":") &&
+           api_write_integer(out, refusal->http_status) && text_append_string(out, "}}");
+}
+
+bool api_refusal_write(enum api_form form, const struct api_refusal *refusal, struct text *out)
+{
     struct text message = {0};
-    (void)form;
-    const bool ok = text_append(&message, "", 0) &&
-                    utf8_append_valid(&message, refusal->error.text, strlen(refusal->error.text)) &&
-                    text_append_string(out, "{\"error\":{\"message\":") &&
-                    api_write_string(out, message.data, message.length) && text_append_string(out, ",\"type\":") &&
-                    api_write_string(out, type, strlen(type)) && text_append_string(out, ",\"param\":") &&
-                    api_write_string(out, param, param ? strlen(param) : 0) && text_append_string(out, ",\"code\":") &&
-                    api_write_integer(out, refusal->http_status) && text_append_string(out, "}}");
+    bool ok =
+        text_append(&message, "", 0) && utf8_append_valid(&message, refusal->error.text, strlen(refusal->error.text));
+    if (form == API_MESSAGES)
+        ok = ok && messages_error_write(refusal->http_status, &message, out);
+    else
+        ok = ok && write_openai_error(refusal, &message, out);
     text_free(&message);
     return ok;
 }
@@ -97,7 +107,7 @@ static enum status read_prompt(const struct api_rules *rules, enum api_form form
     json_t *native = NULL;
     if (!prompt_init(rules->prompts, out)) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a request");
     struct json_reader r = json_reader(body, NULL, err);
-    out->openai.kind = form == API_CHAT ? OPENAI_CHAT : OPENAI_COMPLETION;
+    out->openai.kind = form == API_COMPLETION ? OPENAI_COMPLETION : OPENAI_CHAT;
     enum status status = openai_request_read(&r, rules->prompts->tools, &out->openai, &native);
     if (status == STATUS_OK) status = prompt_read_object(native, rules->prompts, out, err);
     json_decref(native);
@@ -130,6 +140,21 @@ static enum status read_prompts(const struct api_rules *rules, enum api_form for
     return status;
 }
 
+/* Reads the prompts of a body, once it has OpenAI's form. */
+static enum status read_body(const struct api_rules *rules, enum api_form form, const json_t *body,
+                             struct api_request *out, struct error *err)
+{
+    json_t *chat = NULL;
+    if (form == API_CHAT || form == API_COMPLETION) return read_prompts(rules, form, body, out, err);
+    struct json_reader r = json_reader(body, NULL, err);
+    enum status status = form == API_MESSAGES ? messages_to_chat(&r, &chat) : responses_to_chat(&r, &chat);
+    if (status == STATUS_OK && form == API_RESPONSES && !(out->repeated = responses_repeated(body)))
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a request");
+    if (status == STATUS_OK) status = read_prompts(rules, form, chat, out, err);
+    json_decref(chat);
+    return status;
+}
+
 bool api_request_read(const struct api_rules *rules, enum api_form form, const char *body, size_t length,
                       struct api_request *out, struct api_refusal *refusal)
 {
@@ -140,19 +165,16 @@ bool api_request_read(const struct api_rules *rules, enum api_form form, const c
     if (status == STATUS_OK) status = json_object_parse(body, length, 0, "the body", &object, &err);
     const char *model = json_string_value(json_object_get(object, "model"));
     const bool other = model && !has_model(rules, model);
-    const bool none = form != API_CHAT && form != API_COMPLETION;
     if (other)
         status = error_set(&err, STATUS_INVALID, "model: there is no model '%s' here; there is '%s'",
                            show_string(model).text, rules->model_names[0]);
-    else if (none && status == STATUS_OK)
-        status = error_set(&err, STATUS_UNSUPPORTED, "quire does not serve this form of requests");
-    if (status == STATUS_OK) status = read_prompts(rules, form, object, out, &err);
+    if (status == STATUS_OK) status = read_body(rules, form, object, out, &err);
     json_decref(object);
     if (status == STATUS_OK) {
         out->n = out->prompts[0].params.n;
         return true;
     }
     api_refuse(rules, status, &err, refusal);
-    if (other || none) refusal->http_status = 404;
+    if (other) refusal->http_status = 404;
     return false;
 }

@@ -4,6 +4,8 @@
 
 #include "runtime/prompts/answer_parts.h"
 #include "runtime/prompts/api.h"
+#include "runtime/prompts/messages_request.h"
+#include "runtime/prompts/responses_request.h"
 
 struct choice {
     struct answer_parser *parser; /* NULL: all is content */
@@ -51,6 +53,7 @@ static struct api_head make_head(const struct api_rules *rules, const struct api
                              .model = rules->model_names[0],
                              .created = (int64_t)time(NULL),
                              .metadata = o->metadata,
+                             .repeated = request->repeated,
                              .tokenizer = rules->prompts->tokenizer,
                              .stream = o->stream,
                              .include_usage = o->include_usage,
@@ -76,6 +79,13 @@ static enum status create_choice(struct api_response *r, int32_t index, struct e
     return answer_parser_create(parts, take_part, c, &c->parser, err);
 }
 
+static struct api_writer *create_writer(enum api_form form, const struct api_head *head)
+{
+    if (form == API_MESSAGES) return messages_writer_create(head);
+    if (form == API_RESPONSES) return responses_writer_create(head);
+    return form == API_CHAT ? chat_writer_create(head) : completion_writer_create(head);
+}
+
 enum status api_response_create(const struct api_rules *rules, const struct api_request *request, const char *id,
                                 struct api_response **out, struct error *err)
 {
@@ -86,7 +96,7 @@ enum status api_response_create(const struct api_rules *rules, const struct api_
     r->num_open = r->head.num_choices;
     r->choices = calloc((size_t)r->num_open, sizeof *r->choices);
     r->of_prompt = calloc((size_t)request->num_prompts, sizeof *r->of_prompt);
-    r->writer = request->form == API_CHAT ? chat_writer_create(&r->head) : completion_writer_create(&r->head);
+    r->writer = create_writer(request->form, &r->head);
     if (request->prompts[0].parts.tools) r->tool_seed = tool_id_seed(id, &request->prompts[0].tokens);
     const bool ok = r->id && r->choices && r->of_prompt && r->writer;
     enum status status = ok ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a response");
@@ -139,12 +149,10 @@ static void take_text(struct api_response *r, struct choice *c, const struct ans
     const struct answer_part content = {.kind = PART_CONTENT, .text = piece->text, .length = length};
     const struct answer_part nothing = {.kind = PART_CONTENT, .text = ""};
     c->spoke = false;
-    if (c->parser)
-        r->ok = r->ok && (length == 0 || answer_parser_add(c->parser, piece->text, length));
-    else if (length > 0)
-        take_part(c, &content);
+    if (c->parser && !answer_parser_add(c->parser, piece->text, length)) r->ok = false;
+    if (!c->parser && length > 0) take_part(c, &content);
     if (c->in_reasoning) r->usage.reasoning_tokens += piece->num_tokens;
-    if (c->parser && piece->finish_reason != FINISH_NONE) r->ok = r->ok && answer_parser_finish(c->parser);
+    if (c->parser && piece->finish_reason != FINISH_NONE && !answer_parser_finish(c->parser)) r->ok = false;
     if (!c->spoke && piece->num_tokens > 0 && r->head.has_token_ids && piece->finish_reason == FINISH_NONE)
         send(r, (struct api_event){.kind = API_PART, .choice = (int32_t)(c - r->choices), .part = &nothing});
 }
@@ -220,12 +228,17 @@ bool api_response_take(struct api_response *r, int32_t prompt, const struct answ
 
 bool api_response_fail(struct api_response *r, const struct api_refusal *refusal, struct text *out)
 {
+    const bool is_openai = r->request->form == API_CHAT || r->request->form == API_COMPLETION,
+               in_stream = r->begun && r->head.stream;
     if (r->whole) return true;
-    const bool in_stream = r->begun && r->head.stream;
     r->whole = true;
-    if (!in_stream) r->status = refusal->http_status;
-    return (!in_stream || text_append_string(out, "data: ")) && api_refusal_write(r->request->form, refusal, out) &&
-           (!in_stream || text_append_string(out, "\n\ndata: [DONE]\n\n"));
+    if (!in_stream) {
+        r->status = refusal->http_status;
+        return api_refusal_write(r->request->form, refusal, out);
+    }
+    return text_append_string(out, is_openai ? "data: " : "event: error\ndata: ") &&
+           api_refusal_write(r->request->form, refusal, out) &&
+           text_append_string(out, is_openai ? "\n\ndata: [DONE]\n\n" : "\n\n");
 }
 
 bool api_response_is_whole(const struct api_response *r)

@@ -16,6 +16,7 @@ struct api_head {
     const char *model;                 /* as the request is answered for */
     int64_t created;                   /* Unix time, seconds */
     const json_t *metadata;            /* that the response gives back, or NULL */
+    const json_t *repeated;            /* struct api_request */
     const struct tokenizer *tokenizer; /* or NULL */
     bool stream;
     bool include_usage, continuous_usage; /* stream_options */

@@ -107,21 +107,27 @@ enum status chat_setup_render(const struct chat_setup *setup, struct chat_input 
     return status;
 }
 
-/* A copy of the messages whose last has `mark` behind its text; NULL: there is no such text, or memory ran out. */
+/* The text of the last message is *key of the object that is returned; NULL: there is none. */
+static json_t *find_last_text(const json_t *messages, const char **key)
+{
+    json_t *owner = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *content = json_object_get(owner, "content");
+    *key = "content";
+    if (json_is_array(content)) {
+        owner = json_array_get(content, json_array_size(content) - 1);
+        *key = "text";
+    }
+    return json_is_string(json_object_get(owner, *key)) ? owner : NULL;
+}
+
+/* A copy of the messages whose last text, which there is, has `mark` behind it. NULL: memory ran out. */
 static json_t *mark_end(const json_t *messages, const char *mark)
 {
-    const size_t count = json_array_size(messages);
-    json_t *content = json_object_get(json_array_get(messages, count - 1), "content");
-    if (count == 0 || (json_is_array(content) && json_array_size(content) == 0)) return NULL;
-    json_t *copy = json_deep_copy(messages), *message = json_array_get(copy, count - 1);
-    json_t *owner = message, *part = json_object_get(message, "content");
-    const char *key = "content";
-    if (json_is_array(part)) {
-        owner = json_array_get(part, json_array_size(part) - 1);
-        part = json_object_get(owner, key = "text");
-    }
+    const char *key;
+    json_t *copy = json_deep_copy(messages), *owner = find_last_text(copy, &key);
+    const json_t *whole = json_object_get(owner, key);
     struct text text = {0};
-    const bool ok = json_is_string(part) && text_append(&text, json_string_value(part), json_string_length(part)) &&
+    const bool ok = owner && text_append(&text, json_string_value(whole), json_string_length(whole)) &&
                     text_append_string(&text, mark) &&
                     json_object_set_new(owner, key, json_stringn_nocheck(text.data, text.length)) == 0;
     text_free(&text);
@@ -149,9 +155,11 @@ enum status chat_setup_render_unfinished(const struct chat_setup *setup, struct 
     enum status status = chat_setup_check(setup, err);
     if (status == STATUS_OK) status = chat_input_check(&input, err);
     if (status != STATUS_OK) return status;
-    json_t *messages = mark_end(input.messages, mark);
-    if (!messages)
+    const char *key;
+    if (!find_last_text(input.messages, &key))
         return error_set(err, STATUS_INVALID, "continue_final_message needs a last message whose content is text");
+    json_t *messages = mark_end(input.messages, mark);
+    if (!messages) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a conversation");
     input.messages = messages;
     input.add_generation_prompt = false;
     status = chat_setup_render(setup, input, out, err);

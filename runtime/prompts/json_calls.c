@@ -35,9 +35,10 @@ static bool decode(struct answer_parser *p, struct span span, struct text *out)
 {
     json_t *value = NULL;
     text_clear(out);
-    bool ok = json_value_parse(p->held.data + span.begin, span.end - span.begin, JSON_DECODE_ANY, NULL, &value, NULL) ==
-                  STATUS_OK &&
-              json_is_text(value);
+    const enum status status =
+        json_value_parse(p->held.data + span.begin, span.end - span.begin, JSON_DECODE_ANY, NULL, &value, NULL);
+    const bool ok = status == STATUS_OK && json_is_text(value);
+    if (status == STATUS_OUT_OF_MEMORY) p->failed = true;
     if (ok && !text_append(out, json_string_value(value), json_string_length(value))) p->failed = true;
     json_decref(value);
     return ok && !p->failed;

@@ -6,11 +6,6 @@
 #include "base/json_value.h"
 #include "base/utf8.h"
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 void literal_init(struct literal *l, const char *quote, struct text *out)
 {
     *l = (struct literal){.quote = quote, .out = out, .state = LITERAL_VALUE};
@@ -68,7 +63,7 @@ static enum literal_result close_container(struct literal *l, char c)
 
 static enum literal_result add_after(struct literal *l, char c)
 {
-    if (is_blank(c)) return LITERAL_MORE;
+    if (json_is_blank(c)) return LITERAL_MORE;
     if (c != ',' || l->depth == 0) return close_container(l, c);
     return go(l, LITERAL_ITEM);
 }
@@ -80,7 +75,7 @@ static enum literal_result end_word(struct literal *l)
 {
     static const char *const words[][2] = {{"True", "true"},   {"true", "true"}, {"False", "false"},
                                            {"false", "false"}, {"None", "null"}, {"null", "null"}};
-    while (l->word_length > 0 && is_blank(l->word[l->word_length - 1])) l->word_length--;
+    while (l->word_length > 0 && json_is_blank(l->word[l->word_length - 1])) l->word_length--;
     l->word[l->word_length] = '\0';
     if (!l->is_key) {
         l->state = LITERAL_AFTER;
@@ -99,7 +94,7 @@ static enum literal_result add_to_word(struct literal *l, char c)
 {
     const bool in_text = l->quote && !l->is_key; /* blanks may be inside */
     const char *ends = l->is_key ? (l->quote ? ":,{}[]<" : "=:,()[]{}'\"") : (l->quote ? ",}]{[<" : ",)]}([{'\"=:");
-    const bool ended = strchr(ends, c) != NULL || (is_blank(c) && !in_text);
+    const bool ended = strchr(ends, c) != NULL || (json_is_blank(c) && !in_text);
     if (!ended) {
         if (l->word_length + 1 >= LITERAL_MAX_WORD || c == '\0') return LITERAL_WRONG;
         l->word[l->word_length++] = c;
@@ -250,7 +245,7 @@ static enum literal_result add_to_string(struct literal *l, char c)
 
 static enum literal_result begin_value(struct literal *l, char c)
 {
-    if (is_blank(c)) return LITERAL_MORE;
+    if (json_is_blank(c)) return LITERAL_MORE;
     if (l->state == LITERAL_ITEM && strchr(")]}", c) && c) return close_container(l, c);
     l->is_key = in_dict(l) && l->state == LITERAL_ITEM;
     if (l->state == LITERAL_ITEM && l->has_items) put(l, ", ");
@@ -266,7 +261,7 @@ static enum literal_result begin_value(struct literal *l, char c)
 
 static enum literal_result add_colon(struct literal *l, char c)
 {
-    if (is_blank(c)) return LITERAL_MORE;
+    if (json_is_blank(c)) return LITERAL_MORE;
     if (c != (l->closers[l->depth - 1] == '(' ? '=' : ':')) return LITERAL_WRONG;
     put(l, ": ");
     l->num_keys++;
@@ -305,7 +300,7 @@ bool literal_whole(const char *text, size_t length, struct text *out)
     size_t at = 0;
     literal_init(&l, NULL, out);
     while (at < length && result == LITERAL_MORE) result = literal_add(&l, text[at++]);
-    while (at < length && is_blank(text[at])) at++;
+    while (at < length && json_is_blank(text[at])) at++;
     if (result == LITERAL_END && at == length && !l.failed) return true;
     out->length = before;
     if (out->data) out->data[before] = '\0';

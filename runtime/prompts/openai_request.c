@@ -116,7 +116,7 @@ static void force_tools(struct translation *t, const json_t *tools, const json_t
             "tool_choice must be \"auto\" or \"none\": it is not known in which form this model calls tools");
     else if (t->body->status == STATUS_OK)
         t->body->status = tool_format_force(t->tools, tools, name, &form, t->body->err);
-    if (form) put(t, "structured_outputs", form);
+    if (form) put(t, "structured_outputs", json_pack("{s:o}", "structural_tag", form));
 }
 
 static void read_tools(struct translation *t)

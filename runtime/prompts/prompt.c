@@ -58,17 +58,30 @@ static enum status choose_format(const struct format_kind *kind, const char *nam
     return STATUS_OK;
 }
 
-static enum status set_formats(const struct prompt_options *o, struct prompt_rules *out, struct error *err)
+static enum status choose_formats(const struct prompt_options *o, const char *template_source, struct prompt_rules *out,
+                                  struct error *err)
 {
     static const struct format_kind tools = {"--tool-call-parser", tool_format_find, tool_format_at,
                                              tool_format_of_template};
     static const struct format_kind reasoning = {"--reasoning-parser", reasoning_format_find, reasoning_format_at,
                                                  reasoning_format_of_template};
-    const struct chat_setup_options none = {0};
-    const char *source = chat_setup_source(out->tokenizer, o->template ? o->template : &none, true);
-    const enum status status = choose_format(&tools, o->tool_parser, source, &out->tools, &out->parses_tools, err);
+    const enum status status =
+        choose_format(&tools, o->tool_parser, template_source, &out->tools, &out->parses_tools, err);
     if (status != STATUS_OK) return status;
-    return choose_format(&reasoning, o->reasoning_parser, source, &out->reasoning, &out->parses_reasoning, err);
+    return choose_format(&reasoning, o->reasoning_parser, template_source, &out->reasoning, &out->parses_reasoning,
+                         err);
+}
+
+enum status prompt_parsers_check(const struct prompt_options *options, struct error *err)
+{
+    struct prompt_rules ignored;
+    return choose_formats(options, NULL, &ignored, err);
+}
+
+static enum status set_formats(const struct prompt_options *o, struct prompt_rules *out, struct error *err)
+{
+    const struct chat_setup_options none = {0};
+    return choose_formats(o, chat_setup_source(out->tokenizer, o->template ? o->template : &none, true), out, err);
 }
 
 /* A form that the flags give is found wrong before any line is read; the constraint is in the cache then. */
@@ -167,7 +180,7 @@ static enum status constrain(const struct prompt_rules *rules, const struct stru
 {
     struct structured_fields whole = *fields;
     const struct answer_format *reasoning = out->parts.reasoning;
-    if (reasoning && !reasoning->needs_special) {
+    if (reasoning && !reasoning_format_is_special(reasoning, rules->tokenizer)) {
         const struct reasoning_form *form = (const struct reasoning_form *)reasoning;
         whole.structured.thought = (struct structured_thought){form->begins, form->ends, out->parts.in_reasoning};
     }
@@ -235,8 +248,8 @@ static enum status encode_chat(const struct prompt_rules *rules, struct chat_inp
     if (status == STATUS_OK && rules->has_states)
         out->num_lasting = chat_setup_lasting(&rules->chat, rules->tokenizer, input, &out->tokens);
     if (status == STATUS_OK && out->parts.reasoning)
-        out->parts.in_reasoning = answer_parts_in_reasoning(out->parts.reasoning, text.text.data,
-                                                            chat_setup_answer_start(&text), text.text.length);
+        status = answer_parts_in_reasoning(out->parts.reasoning, text.text.data, chat_setup_answer_start(&text),
+                                           text.text.length, &out->parts.in_reasoning, err);
     marked_text_free(&text);
     return status;
 }
@@ -392,7 +405,7 @@ static void free_length(const struct prompt_rules *rules, struct prompt *out)
     if (out->is_chat && !rules->max_tokens_given) out->params.max_tokens = -1;
 }
 
-/* Whether and how answers are taken apart. The marks of some formats are special tokens, which then must be shown. */
+/* Whether and how answers are taken apart. The marks of a format may be special tokens, which then must be shown. */
 static void read_parts(struct json_reader *r, const struct prompt_rules *rules, struct prompt *out)
 {
     const json_t *tools = json_reader_get(r, "tools");
@@ -404,8 +417,8 @@ static void read_parts(struct json_reader *r, const struct prompt_rules *rules, 
         parts->tool_list = json_incref((json_t *)tools);
     }
     if (rules->parses_reasoning || of_batch) parts->reasoning = rules->reasoning;
-    const bool special =
-        (parts->tools && parts->tools->needs_special) || (parts->reasoning && parts->reasoning->needs_special);
+    const bool special = (parts->tools && tool_format_is_special(parts->tools, rules->tokenizer)) ||
+                         (parts->reasoning && reasoning_format_is_special(parts->reasoning, rules->tokenizer));
     if (special && !json_reader_get(r, "skip_special_tokens")) out->params.skip_special_tokens = false;
 }
 

@@ -3,31 +3,30 @@
 
 #include <string.h>
 
+#include "base/json_scan.h"
+
 static const struct reasoning_form FORMS[] = {
-    {.format = {"openai_gptoss", "gpt-oss", .needs_special = true},
+    {.format = {"openai_gptoss", "gpt-oss"},
      .begins = {"<|channel|>analysis<|message|>"},
      .is_harmony = true,
      .signs = {"<|channel|>analysis"}},
-    {.format = {"mistral", "Magistral and later", .needs_special = true},
-     .begins = {"[THINK]"},
-     .ends = {"[/THINK]"},
-     .signs = {"[THINK]"}},
+    {.format = {"mistral", "Magistral and later"}, .begins = {"[THINK]"}, .ends = {"[/THINK]"}, .signs = {"[THINK]"}},
     {.format = {"seed_oss", "Seed-OSS"},
      .begins = {"<seed:think>"},
      .ends = {"</seed:think>"},
      .signs = {"<seed:think>"}},
-    {.format = {"gemma4", "Gemma 4", .needs_special = true},
+    {.format = {"gemma4", "Gemma 4"},
      .begins = {"<|channel>"},
      .ends = {"<channel|>"},
      .label = "thought\n",
      .signs = {"<|channel>"}},
-    {.format = {"cohere_command3", "Command A Reasoning", .needs_special = true},
+    {.format = {"cohere_command3", "Command A Reasoning"},
      .begins = {"<|START_THINKING|>"},
      .ends = {"<|END_THINKING|>"},
      .answer_begin = "<|START_RESPONSE|>",
      .answer_end = "<|END_RESPONSE|>",
      .signs = {"<|START_THINKING|>"}},
-    {.format = {"apertus", "Apertus", .needs_special = true},
+    {.format = {"apertus", "Apertus"},
      .begins = {"<|inner_prefix|>"},
      .ends = {"<|inner_suffix|>"},
      .signs = {"<|inner_prefix|>"}},
@@ -47,7 +46,7 @@ static const struct reasoning_form FORMS[] = {
      .answer_begin = "<response>",
      .answer_end = "</response>",
      .signs = {"</think>", "<response>"}},
-    {.format = {"kimi_k2", "Kimi K2 Thinking", .needs_special = true},
+    {.format = {"kimi_k2", "Kimi K2 Thinking"},
      .begins = {"<think>"},
      .ends = {"</think>"},
      .ends_at_tools = true,
@@ -95,11 +94,19 @@ const struct answer_format *reasoning_format_of_template(const char *source)
     return NULL;
 }
 
+bool reasoning_format_is_special(const struct answer_format *reasoning, const struct tokenizer *t)
+{
+    const struct reasoning_form *form = (const struct reasoning_form *)reasoning;
+    const char *const around[] = {form->answer_begin, form->answer_end};
+    return answer_marks_are_special(form->begins, FORM_MAX_MARKS, t) ||
+           answer_marks_are_special(form->ends, FORM_MAX_MARKS, t) || answer_marks_are_special(around, 2, t);
+}
+
 /* How much of text[length] is left without blanks at its end, and without `mark` before them. */
 static bool cut_mark(const char *text, size_t *length, const char *mark)
 {
     size_t end = *length, size = strlen(mark);
-    while (end > 0 && strchr(" \t\r\n", text[end - 1]) && text[end - 1]) end--;
+    while (end > 0 && json_is_blank(text[end - 1])) end--;
     while (size > 0 && mark[size - 1] == '\n') size--;
     if (end < size || memcmp(text + end - size, mark, size) != 0) return false;
     *length = end - size;

@@ -2,6 +2,7 @@
  * which a template's source is looked at, so that a form stands before those whose signs its templates have, too. */
 #include "runtime/prompts/answer_formats.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define SECTION_BEGIN "<｜tool▁calls▁begin｜>"
@@ -10,10 +11,11 @@
 #define CALL_END "<｜tool▁call▁end｜>"
 
 static const struct tool_form FORMS[] = {
-    {.format = {"openai", "gpt-oss", .needs_special = true},
+    {.format = {"openai", "gpt-oss"},
      .syntax = SYNTAX_HARMONY,
+     .begins = {"<|start|>", "<|channel|>"},
      .signs = {"<|channel|>", "functions"}},
-    {.format = {"deepseek_v32", "DeepSeek V3.2 and V4", .needs_special = true},
+    {.format = {"deepseek_v32", "DeepSeek V3.2 and V4"},
      .syntax = SYNTAX_XML,
      .writes_lines = true,
      .begins = {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"},
@@ -27,20 +29,20 @@ static const struct tool_form FORMS[] = {
                .value_end = "</｜DSML｜parameter>",
                .call_end = "</｜DSML｜invoke>"},
      .signs = {"<｜DSML｜"}},
-    {.format = {"deepseek_v3", "DeepSeek V3 and R1", .needs_special = true},
+    {.format = {"deepseek_v3", "DeepSeek V3 and R1"},
      .syntax = SYNTAX_NAMED,
      .writes_lines = true,
      .begins = {SECTION_BEGIN},
      .ends = {SECTION_END},
      .marks = {.call = CALL_BEGIN "function<｜tool▁sep｜>", .name_end = {"```json"}, .call_end = "```" CALL_END},
      .signs = {CALL_BEGIN, "```json"}},
-    {.format = {"deepseek_v31", "DeepSeek V3.1", .needs_special = true},
+    {.format = {"deepseek_v31", "DeepSeek V3.1"},
      .syntax = SYNTAX_NAMED,
      .begins = {SECTION_BEGIN},
      .ends = {SECTION_END},
      .marks = {.call = CALL_BEGIN, .name_end = {"<｜tool▁sep｜>"}, .call_end = CALL_END},
      .signs = {CALL_BEGIN}},
-    {.format = {"kimi_k2", "Kimi K2", .needs_special = true},
+    {.format = {"kimi_k2", "Kimi K2"},
      .syntax = SYNTAX_NAMED,
      .begins = {"<|tool_calls_section_begin|>"},
      .ends = {"<|tool_calls_section_end|>"},
@@ -49,7 +51,7 @@ static const struct tool_form FORMS[] = {
                .name_end = {"<|tool_call_argument_begin|>"},
                .call_end = "<|tool_call_end|>"},
      .signs = {"<|tool_calls_section_begin|>"}},
-    {.format = {"minimax_m2", "MiniMax M2", .needs_special = true},
+    {.format = {"minimax_m2", "MiniMax M2"},
      .syntax = SYNTAX_XML,
      .writes_lines = true,
      .begins = {"<minimax:tool_call>"},
@@ -62,7 +64,7 @@ static const struct tool_form FORMS[] = {
                .value_end = "</parameter>",
                .call_end = "</invoke>"},
      .signs = {"minimax:tool_call"}},
-    {.format = {"seed_oss", "Seed-OSS", .needs_special = true},
+    {.format = {"seed_oss", "Seed-OSS"},
      .syntax = SYNTAX_XML,
      .writes_lines = true,
      .begins = {"<seed:tool_call>"},
@@ -75,7 +77,7 @@ static const struct tool_form FORMS[] = {
                .value_end = "</parameter>",
                .call_end = "</function>"},
      .signs = {"seed:tool_call"}},
-    {.format = {"step3", "Step3", .needs_special = true},
+    {.format = {"step3", "Step3"},
      .syntax = SYNTAX_XML,
      .begins = {"<｜tool_calls_begin｜>"},
      .ends = {"<｜tool_calls_end｜>"},
@@ -87,7 +89,7 @@ static const struct tool_form FORMS[] = {
                .value_end = "</steptml:parameter>",
                .call_end = "</steptml:invoke><｜tool_call_end｜>"},
      .signs = {"<steptml:invoke"}},
-    {.format = {"glm45", "GLM-4.5 and later", .needs_special = true},
+    {.format = {"glm45", "GLM-4.5 and later"},
      .syntax = SYNTAX_XML,
      .writes_lines = true,
      .begins = {"<tool_call>"},
@@ -113,19 +115,19 @@ static const struct tool_form FORMS[] = {
                .value_end = "</parameter>",
                .call_end = "</function>"},
      .signs = {"<function=", "<parameter="}},
-    {.format = {"gemma4", "Gemma 4", .needs_special = true},
+    {.format = {"gemma4", "Gemma 4"},
      .syntax = SYNTAX_LITERAL,
      .begins = {"<|tool_call>call:"},
      .ends = {"<tool_call|>"},
      .quote = "<|\"|>",
      .signs = {"<|tool_call>"}},
-    {.format = {"functiongemma", "FunctionGemma", .needs_special = true},
+    {.format = {"functiongemma", "FunctionGemma"},
      .syntax = SYNTAX_LITERAL,
      .begins = {"<start_function_call>call:"},
      .ends = {"<end_function_call>"},
      .quote = "<escape>",
      .signs = {"<start_function_call>"}},
-    {.format = {"mistral", "Mistral, both forms", .needs_special = true},
+    {.format = {"mistral", "Mistral, both forms"},
      .syntax = SYNTAX_JSON,
      .begins = {"[TOOL_CALLS]"},
      .may_be_named = true,
@@ -140,16 +142,17 @@ static const struct tool_form FORMS[] = {
     {.format = {"phi4_mini_json", "Phi-4 mini"},
      .syntax = SYNTAX_JSON,
      .writes_list = true,
-     .begins = {"functools"},
-     .signs = {"functools"}},
-    {.format = {"internlm", "InternLM 2.5", .needs_special = true},
+     .begins = {"<|tool_call|>", "functools"},
+     .ends = {"<|/tool_call|>"},
+     .signs = {"<|/tool|>"}},
+    {.format = {"internlm", "InternLM 2.5"},
      .syntax = SYNTAX_JSON,
      .arguments_key = "parameters",
      .writes_lines = true,
      .begins = {"<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"},
      .ends = {"<|action_end|>"},
      .signs = {"<|action_start|>"}},
-    {.format = {"cohere_command3", "Command R7B and Command A", .needs_special = true},
+    {.format = {"cohere_command3", "Command R7B and Command A"},
      .syntax = SYNTAX_JSON,
      .name_key = "tool_name",
      .arguments_key = "parameters",
@@ -165,14 +168,14 @@ static const struct tool_form FORMS[] = {
      .begins = {"Action: ```json"},
      .ends = {"```"},
      .signs = {"Action: ```json"}},
-    {.format = {"apertus", "Apertus", .needs_special = true},
+    {.format = {"apertus", "Apertus"},
      .syntax = SYNTAX_JSON,
      .writes_list = true,
      .begins = {"<|tools_prefix|>"},
      .ends = {"<|tools_suffix|>"},
      .name_is_key = true,
      .signs = {"<|tools_prefix|>"}},
-    {.format = {"lfm2", "LFM2", .needs_special = true},
+    {.format = {"lfm2", "LFM2"},
      .syntax = SYNTAX_LITERAL,
      .begins = {"<|tool_call_start|>"},
      .ends = {"<|tool_call_end|>"},
@@ -183,7 +186,7 @@ static const struct tool_form FORMS[] = {
      .begins = {"<function_calls>"},
      .ends = {"</function_calls>"},
      .signs = {"<function_calls>"}},
-    {.format = {"llama4_pythonic", "Llama 4", .needs_special = true},
+    {.format = {"llama4_pythonic", "Llama 4"},
      .syntax = SYNTAX_LITERAL,
      .begins = {"<|python_start|>"},
      .ends = {"<|python_end|>"},
@@ -195,7 +198,7 @@ static const struct tool_form FORMS[] = {
      .begins = {"<tool_calls>"},
      .ends = {"</tool_calls>"},
      .signs = {"<tool_calls>", "<answer>"}},
-    {.format = {"jamba", "Jamba 1.5 and later", .needs_special = true},
+    {.format = {"jamba", "Jamba 1.5 and later"},
      .syntax = SYNTAX_JSON,
      .writes_list = true,
      .begins = {"<tool_calls>"},
@@ -205,13 +208,13 @@ static const struct tool_form FORMS[] = {
      .syntax = SYNTAX_JSON,
      .begins = {"<function_call>"},
      .signs = {"<function_call>"}},
-    {.format = {"granite", "Granite 3", .needs_special = true},
+    {.format = {"granite", "Granite 3"},
      .syntax = SYNTAX_JSON,
      .writes_list = true,
      .begins = {"<|tool_call|>", "<tool_call>"},
      .bare = "[",
      .signs = {"<|tool_call|>"}},
-    {.format = {"llama3_json", "Llama 3.1 and 3.2", .needs_special = true},
+    {.format = {"llama3_json", "Llama 3.1 and 3.2"},
      .syntax = SYNTAX_JSON,
      .arguments_key = "parameters",
      .begins = {"<|python_tag|>"},
@@ -274,4 +277,40 @@ const struct answer_format *tool_format_of_template(const char *source)
     for (int i = 0; i < NUM_FORMS; i++)
         if (answer_signs_are_in(FORMS[i].signs, source)) return &FORMS[i].format;
     return NULL;
+}
+
+/* ---- special tokens ---- */
+
+/* Marks are tokens in angles or brackets, and text between them. */
+static bool has_special(const char *mark, const struct tokenizer *t)
+{
+    char token[64];
+    for (const char *begin = mark; begin && (begin = strpbrk(begin, "<[")); begin++) {
+        for (const char *end = begin; (end = strchr(end, *begin == '<' ? '>' : ']')); end++) {
+            const int length = (int)(end + 1 - begin);
+            if (snprintf(token, sizeof token, "%.*s", length, begin) >= (int)sizeof token) break;
+            const int32_t id = tokenizer_special_id(t, token);
+            if (id >= 0 && tokenizer_is_special(t, id)) return true;
+        }
+    }
+    return false;
+}
+
+bool answer_marks_are_special(const char *const *marks, int count, const struct tokenizer *t)
+{
+    for (int i = 0; i < count; i++)
+        if (has_special(marks[i], t)) return true;
+    return false;
+}
+
+bool tool_format_is_special(const struct answer_format *tools, const struct tokenizer *t)
+{
+    const struct tool_form *form = (const struct tool_form *)tools;
+    const struct call_marks *m = &form->marks;
+    const char *const others[] = {m->call,  m->call_end,       m->key,       m->key_end,
+                                  m->value, m->string_key_end, m->value_end, form->quote};
+    return answer_marks_are_special(form->begins, FORM_MAX_MARKS, t) ||
+           answer_marks_are_special(form->ends, FORM_MAX_MARKS, t) ||
+           answer_marks_are_special(m->name_end, FORM_MAX_MARKS, t) ||
+           answer_marks_are_special(others, sizeof others / sizeof *others, t);
 }

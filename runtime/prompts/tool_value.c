@@ -145,8 +145,8 @@ bool tool_value_append(struct text *out, unsigned types, const char *text, size_
     const char *trimmed = text;
     size_t left = length;
     bool done = false, ok = true;
-    while (left > 0 && strchr(" \t\r\n", *trimmed) && *trimmed) trimmed++, left--;
-    while (left > 0 && strchr(" \t\r\n", trimmed[left - 1]) && trimmed[left - 1]) left--;
+    while (left > 0 && json_is_blank(*trimmed)) trimmed++, left--;
+    while (left > 0 && json_is_blank(trimmed[left - 1])) left--;
     if (types == 0) ok = append_any(out, trimmed, left, &done);
     for (unsigned type = TOOL_NULL; type < TOOL_STRING && ok && !done; type *= 2)
         if (types & type) ok = append_as(out, type, trimmed, left, &done);

@@ -43,28 +43,27 @@ enum step xml_call_name_step(struct answer_parser *p)
     if (found != MATCH_YES || !answer_keep_name(p, begin, end)) return answer_damaged(p);
     const json_t *tool = answer_tool_find(p->tool_list, p->name.data, p->name.length);
     p->xml = (struct xml_call){.schema = answer_tool_schema(tool)};
-    answer_begin_call(p, false);
-    p->start = is_open ? end : end + strlen(marks->name_end[which]);
-    return answer_go(p, before_key, p->start);
+    return answer_go(p, before_key, is_open ? end : end + strlen(marks->name_end[which]));
 }
 
 /* ---- arguments ---- */
 
+/* At a key, or at the call's end. A call is certain when the first of these stands behind its name. */
 static enum step before_key(struct answer_parser *p)
 {
     const struct call_marks *marks = &p->tools->marks;
-    size_t at = p->start;
+    size_t at = p->at;
     if (!answer_skip_blanks(p, &at)) return STEP_WAIT;
     const enum match key = answer_match(p, at, marks->key), end = answer_match(p, at, marks->call_end);
+    if (key != MATCH_YES && end != MATCH_YES)
+        return key == MATCH_MAYBE || end == MATCH_MAYBE ? STEP_WAIT : answer_damaged(p);
+    if (!p->in_call) answer_begin_call(p, false);
     if (key == MATCH_YES) return answer_go(p, in_key, at + strlen(marks->key));
-    if (end == MATCH_YES) {
-        const char *closing = p->xml.has_keys ? "}" : "{}";
-        answer_give_arguments(p, closing, strlen(closing));
-        answer_end_call(p);
-        p->start = at + strlen(marks->call_end);
-        return answer_go(p, xml_calls_step, p->start);
-    }
-    return key == MATCH_MAYBE || end == MATCH_MAYBE ? STEP_WAIT : answer_damaged(p);
+    const char *closing = p->xml.has_keys ? "}" : "{}";
+    answer_give_arguments(p, closing, strlen(closing));
+    answer_end_call(p);
+    p->start = at + strlen(marks->call_end);
+    return answer_go(p, xml_calls_step, p->start);
 }
 
 /* Gives `, "key": `, with the brace of the object before the first, and the quote of a string behind it. */

@@ -183,7 +183,7 @@ static enum status run_engine(struct service *s, struct error *err)
         if (errands.stops) break;
         if (engine_pool_has_work(s->pool))
             status = engine_pool_step(s->pool, &worked, err);
-        else
+        else if (!s->made.first) /* of calls that ended before they had begun */
             engine_pool_wait(s->pool);
         delivery_add(&s->delivery, &s->made);
     }

@@ -80,9 +80,9 @@ static void fill_top(int32_t rows, int32_t wanted)
     }
 }
 
-static void say_token(struct api_call *c, int32_t prompt, struct answer_piece *piece)
+/* Adds what the prompt asks for beside text, and delivers the piece. */
+static void say_token(const struct prompt *p, struct answer_piece *piece, answer_function *deliver, void *user)
 {
-    const struct prompt *p = &c->request.prompts[prompt];
     const int32_t length = (int32_t)p->tokens.count, rank = 1;
     const float logprob = -(float)(piece->output_tokens - 1) / 8;
     const struct prompt_logprobs of_prompt = {.num_tokens = length,
@@ -106,19 +106,20 @@ static void say_token(struct api_call *c, int32_t prompt, struct answer_piece *p
         piece->top_ids = top_ids;
         piece->top_logprobs = top_logprobs;
     }
-    assert_true(api_response_take(c->response, prompt, piece, &c->out));
+    deliver(user, piece);
 }
 
-void api_call_say(struct api_call *c, int32_t prompt, int32_t index, const char *text, enum finish_reason end)
+void api_say(const struct tokenizer *t, const struct prompt *p, int32_t index, const char *text, enum finish_reason end,
+             answer_function *deliver, void *user)
 {
     struct token_list ids = {0};
     struct error err = {"the answer failed"};
     struct detokenizer d;
-    char *buffer = malloc(2 * detokenizer_max_bytes(tokenizer_tokens(c->world->tokenizer)));
     const bool continues = text[0] == ' '; /* encoding puts this space before a text itself */
+    char *buffer = malloc(2 * detokenizer_max_bytes(tokenizer_tokens(t)));
     text += continues;
-    detokenizer_init(&d, tokenizer_tokens(c->world->tokenizer), !continues, true);
-    must(tokenizer_encode(c->world->tokenizer, text, strlen(text), TOKENIZER_PARSE_SPECIAL, &ids, &err), &err);
+    detokenizer_init(&d, tokenizer_tokens(t), !continues, true);
+    must(tokenizer_encode(t, text, strlen(text), TOKENIZER_PARSE_SPECIAL, &ids, &err), &err);
     for (size_t i = 0; i < ids.count; i++) {
         struct answer_piece piece = {.index = index,
                                      .token_ids = &ids.ids[i],
@@ -130,12 +131,30 @@ void api_call_say(struct api_call *c, int32_t prompt, int32_t index, const char 
         if (i + 1 == ids.count) {
             piece.text_length += detokenizer_finish(&d, buffer + piece.text_length);
             piece.finish_reason = end;
+            piece.request_finished = index == p->params.n - 1;
         }
         if (piece.finish_reason == FINISH_ERROR) piece.error = &err;
-        say_token(c, prompt, &piece);
+        say_token(p, &piece, deliver, user);
     }
     free(buffer);
     token_list_free(&ids);
+}
+
+struct listener {
+    struct api_call *call;
+    int32_t prompt;
+};
+
+static void take(void *user, const struct answer_piece *piece)
+{
+    const struct listener *l = user;
+    assert_true(api_response_take(l->call->response, l->prompt, piece, &l->call->out));
+}
+
+void api_call_say(struct api_call *c, int32_t prompt, int32_t index, const char *text, enum finish_reason end)
+{
+    struct listener l = {c, prompt};
+    api_say(c->world->tokenizer, &c->request.prompts[prompt], index, text, end, take, &l);
 }
 
 /* ---- what was sent ---- */
@@ -152,20 +171,29 @@ json_t *api_call_object(const struct api_call *c)
 json_t *api_call_events(const struct api_call *c)
 {
     static const char data[] = "data: ", done[] = "[DONE]";
+    const bool is_openai = c->request.form == API_CHAT || c->request.form == API_COMPLETION;
     struct error err;
     json_t *list = json_array(), *event;
     const char *at = c->out.data, *end = NULL;
     assert_true(api_response_is_stream(c->response));
     for (; at && *at; at = end + 2) {
+        const char *name = at;
+        if (!is_openai) assert_non_null(at = strchr(at, '\n'));
+        if (!is_openai) at++;
         if (strncmp(at, data, strlen(data)) != 0) fail_msg("no event: %s", at);
         at += strlen(data);
         assert_non_null(end = strstr(at, "\n\n"));
         if (strncmp(at, done, strlen(done)) == 0) break;
         must(json_object_parse(at, (size_t)(end - at), JSON_REJECT_DUPLICATES, NULL, &event, &err), &err);
         json_array_append_new(list, event);
+        if (is_openai) continue;
+        const char *type = json_string_value(json_object_get(event, "type"));
+        assert_int_equal(strncmp(name, "event: ", 7), 0);
+        assert_int_equal(strncmp(name + 7, type, strlen(type)), 0);
+        assert_int_equal(name[7 + strlen(type)], '\n');
     }
     assert_non_null(end);
-    assert_string_equal(at, "[DONE]\n\n");
+    if (is_openai) assert_string_equal(at, "[DONE]\n\n");
     return list;
 }
 

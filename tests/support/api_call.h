@@ -34,10 +34,13 @@ void api_call_end(struct api_call *c);
 /* A token after another as one answer to a prompt: text[length] cut into the tokenizer's, special ones among them.
  * Token i has the log-probability -i/8, and the most probable tokens beside it are 5, 6, 7, ... with -1, -2, -3, ...
  * The first piece of answer 0 brings the prompt's log-probabilities, which are made in the same way, if they were asked
- * for. */
+ * for. The last answer ends the request. */
+void api_say(const struct tokenizer *t, const struct prompt *p, int32_t index, const char *text, enum finish_reason end,
+             answer_function *deliver, void *user);
 void api_call_say(struct api_call *c, int32_t prompt, int32_t index, const char *text, enum finish_reason end);
 
-/* All that was sent, as an object, or as the list of a stream's events without its "[DONE]", which must be there.
+/* All that was sent, as an object, or as the list of a stream's events: without "[DONE]", which must end OpenAI's older
+ * forms; in the others each event must be named as its type.
  * Fails the test if it is anything else. The caller owns it. */
 json_t *api_call_object(const struct api_call *c);
 json_t *api_call_events(const struct api_call *c);

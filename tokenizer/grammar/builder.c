@@ -103,6 +103,7 @@ static void append_range(struct grammar_builder *b, struct character_range r)
 grammar_node grammar_characters(struct grammar_builder *b, const struct character_range *ranges, int32_t count)
 {
     const size_t first = b->num_ranges;
+    if (count == 0) return grammar_never(b);
     if (!reserve(b, &b->ranges, &b->range_capacity, first, 2 * (size_t)count, sizeof *b->ranges)) return 0;
     for (int32_t i = 0; i < count; i++) append_range(b, ranges[i]);
     struct character_range *all = b->ranges + first;

@@ -117,7 +117,7 @@ static bool grow_slots(struct subsets *s)
 static int32_t intern_found(struct subsets *s)
 {
     if (2 * s->num_sets >= s->num_slots && !grow_slots(s)) return -1;
-    if (s->num_found > 1) qsort(s->found, (size_t)s->num_found, sizeof *s->found, compare_int32);
+    qsort(s->found, (size_t)s->num_found, sizeof *s->found, compare_int32);
     const uint32_t hash = hash_found(s);
     size_t at = hash & (s->num_slots - 1);
     for (; s->slots[at] >= 0; at = (at + 1) & (s->num_slots - 1)) {
@@ -182,7 +182,7 @@ static int compare_calls(const void *a, const void *b)
 /* Adds the edges that call: one for each unit and counts. */
 static void add_all_calls(struct subsets *s, const struct edge_list *list)
 {
-    if (list->count) qsort(list->edges, list->count, sizeof *list->edges, compare_calls);
+    if (list->count > 0) qsort(list->edges, list->count, sizeof *list->edges, compare_calls);
     for (size_t i = 0, next; i < list->count; i = next) {
         const struct nfa_edge *edge = list->edges[i];
         begin_set(s);

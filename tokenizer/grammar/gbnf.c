@@ -119,7 +119,9 @@ static grammar_node read_class(struct grammar_source *s)
     read_ranges(s, &ranges);
     if (negated && s->status == STATUS_OK) others = complement(s, &ranges);
     const struct ranges *chosen = negated ? &others : &ranges;
-    const grammar_node node = grammar_characters(s->builder, chosen->list, (int32_t)chosen->count);
+    const grammar_node node = s->status == STATUS_OK
+                                  ? grammar_characters(s->builder, chosen->list, (int32_t)chosen->count)
+                                  : grammar_never(s->builder);
     free(ranges.list);
     free(others.list);
     return node;
