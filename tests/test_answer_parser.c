@@ -159,6 +159,53 @@ static void test_cut_off(void **state)
     }
 }
 
+/* What is certain is given at once: what was given when so much of an answer has come. */
+static void test_promptness(void **state)
+{
+    (void)state;
+    static const struct example examples[] = {
+        {"hermes", "qwen3", "Yes, ", "C(Yes, "},
+        {"hermes", "qwen3", "Yes <tool", "C(Yes "},
+        {"hermes", "qwen3", "<think>Hm", "R(Hm"},
+        {"hermes", "qwen3", "<think>Hm</thin", "R(Hm"},
+        {"hermes", "qwen3", "<think>Hm</think>\n\nY", "R(Hm)C(\n\nY"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {", "[f {"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"b", "[f {\"a\": \"b"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {}}", "[f {}]"},
+        {"hermes", NULL, "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"", "[f {\"a\": 1}"},
+        {"llama3_json", NULL, "{\"name\": \"clock\", \"parameters\": {", "[clock {"},
+        {"llama3_json", NULL, "No", "C(No"},
+        {"granite", NULL, "[1", "C([1"},
+        {"granite", NULL, "[{\"name\": \"clock\", \"arguments\": {}}, 1", "[clock {}]C(, 1"},
+        {"jamba", NULL, "<tool_calls>[{\"name\": \"f\", \"arguments\": {}}", "[f {}]"},
+        {"mistral", "mistral", "[TOOL_CALLS]f[ARGS]{\"a", "[f {\"a"},
+        {"qwen3_coder", NULL, "<function=weather><parameter=", "[weather "},
+        {"qwen3_coder", NULL, "<function=weather><parameter=city>\nRo", "[weather {\"city\": \"Ro"},
+        {"qwen3_coder", NULL, "<function=weather><parameter=city>\nRo\n", "[weather {\"city\": \"Ro"},
+        {"qwen3_coder", NULL, "<function=weather><parameter=days>5</parameter>", "[weather {\"days\": 5"},
+        {"glm45", NULL, "<tool_call>clock</tool_call>", "[clock {}]"},
+        {"pythonic", NULL, "[weather(city=", "[weather {\"city\": "},
+        {"pythonic", NULL, "[weather(city='Ro", "[weather {\"city\": \"Ro"},
+        {"pythonic", NULL, "[weather(days=5,", "[weather {\"days\": 5"},
+        {"pythonic", NULL, "[weather is", "C([weather is"},
+        {"gemma4", "gemma4", "<|channel>thought\nHm", "R(Hm"},
+        {"gemma4", NULL, "<|tool_call>call:weather{city:<|\"|>Ro", "[weather {\"city\": \"Ro"},
+        {"openai", "openai_gptoss", "<|channel|>analysis<|message|>Hm", "R(Hm"},
+        {"openai", "openai_gptoss", "<|channel|>commentary to=functions.f<|message|>{\"a", "[f {\"a"},
+    };
+    json_t *list = answer_tool_list();
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
+        const struct form form = {examples[i].tools, examples[i].reasoning, list, false};
+        struct parts parts;
+        struct answer_parser *parser = open_parser(&form, &parts);
+        for (const char *at = examples[i].text; *at; at++) add_piece(parser, at, 1);
+        assert_string_equal(parts.shown.data, examples[i].parts);
+        close_parser(parser, &parts);
+        parts_free(&parts);
+    }
+    json_decref(list);
+}
+
 /* What a model writes that is not right. */
 static void test_damaged_examples(void **state)
 {
@@ -176,6 +223,7 @@ static void test_damaged_examples(void **state)
         {"qwen3_coder", NULL, "<function=f><parameter=a>b", "[f {\"a\": \"b]"},
         {"qwen3_coder", NULL, "<function=f>Text</function>", "C(<function=f>Text</function>)"},
         {"pythonic", NULL, "[f(a=1, b=g)]", "[f {\"a\": 1, \"b\": ]C()])"},
+        {"mistral", NULL, "[TOOL_CALLS]f[ARGS]{\"a\": 1,, \"b\": 2}", "[f {\"a\": 1,]C(, \"b\": 2})"},
         {"mistral", NULL, "[TOOL_CALLS] are written so.", "C([TOOL_CALLS] are written so.)"},
         {"kimi_k2", NULL, "<|tool_calls_section_begin|>none<|tool_calls_section_end|>",
          "C(<|tool_calls_section_begin|>none<|tool_calls_section_end|>)"},
@@ -226,8 +274,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_examples),         cmocka_unit_test(test_every_form_has_an_example),
-        cmocka_unit_test(test_damaged_examples), cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_cut_off),          cmocka_unit_test(test_open_thoughts),
+        cmocka_unit_test(test_damaged_examples), cmocka_unit_test(test_promptness),
+        cmocka_unit_test(test_damaged),          cmocka_unit_test(test_cut_off),
+        cmocka_unit_test(test_open_thoughts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

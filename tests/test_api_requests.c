@@ -58,7 +58,9 @@ static void test_refused(void **state)
         {API_COMPLETION, "{\"prompt\": [\"a\", 3]}", 400, "prompt", "prompt 2 of 2: prompt must be"},
         {API_COMPLETION, "{\"prompt\": []}", 400, "", "the prompt is empty"},
         {API_COMPLETION, "{\"prompt\": \"x\", \"suffix\": \"y\"}", 400, "suffix", "suffix must be \"\""},
-        {API_MESSAGES, "{\"messages\": []}", 404, "", "quire does not serve this form of requests"},
+        {API_MESSAGES, "{\"messages\": []}", 400, "max_tokens", "max_tokens is missing"},
+        {API_RESPONSES, "{\"input\": \"x\", \"conversation\": \"c\"}", 400, "conversation",
+         "there is no field 'conversation'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct api_request request;

@@ -753,10 +753,66 @@ static void what_cannot_be_compared(void **state)
     temp_folder_remove(&folder);
 }
 
+#define GRAMMARS                                                                                                       \
+    "{\"json\": {\"type\": \"integer\"}, \"answer\": \"12\"}\n\n{\"regex\": \"(ab)*\", \"answer\": \"ababab\"}\n"
+
+/* Runs quire bench grammar on a file of these lines, with a flag more or NULL. */
+static void bench_grammar(struct program *p, const char *lines, const char *flag)
+{
+    struct temp_folder folder;
+    char file[sizeof folder.path + 16];
+    temp_folder_make(&folder);
+    temp_folder_write_string(&folder, "lines", lines);
+    snprintf(file, sizeof file, "%s/lines", folder.path);
+    program_run(
+        p,
+        (const char *[]){QUIRE_EXECUTABLE, "bench", "grammar", file, "-m", QUIRE_GUIDE, "--num-iters", "2", flag, NULL},
+        NULL);
+    temp_folder_remove(&folder);
+}
+
+static void grammar_follows_answers(void **state)
+{
+    (void)state;
+    struct program p;
+    bench_grammar(&p, GRAMMARS, "--json");
+    assert_int_equal(p.exit_status, 0);
+    json_t *json = program_json(&p);
+    assert_int_equal(json_integer_value(json_object_get(json, "num_grammars")), 2);
+    assert_true(json_integer_value(json_object_get(json, "num_tokens")) >= 2);
+    json_decref(json);
+    program_free(&p);
+    bench_grammar(&p, GRAMMARS, NULL);
+    assert_int_equal(p.exit_status, 0);
+    assert_non_null(strstr(p.out.data, "mask of a second answer"));
+    program_free(&p);
+}
+
+static void grammar_refuses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines, *sentence;
+    } cases[] = {
+        {"\n{\"regex\": \"a\", \"answer\": \"b\"}", "lines:2: the grammar refuses token 0 of the answer"},
+        {"{\"regex\": \"aaa\", \"answer\": \"a\"}", "lines:1: the answer ends before a text of the grammar does"},
+        {"{\"regex\": \"a\"}", "lines:1: expected an object with a grammar"},
+        {"{\"regex\": \"(\", \"answer\": \"a\"}", "lines:1: "},
+        {"\n", "has no line with a grammar"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct program p;
+        bench_grammar(&p, cases[i].lines, NULL);
+        assert_int_equal(p.exit_status, 1);
+        if (!strstr(p.err.data, cases[i].sentence)) fail_msg("%s", p.err.data);
+        program_free(&p);
+    }
+}
+
 /* Every benchmark's JSON compared with itself: nothing differs, and there is something to compare. */
 static void results_can_be_compared(void **state)
 {
-    static const char *const names[] = {"latency", "throughput", "prefill", "cache", "kernels", "scheduler"};
+    static const char *const names[] = {"latency", "throughput", "prefill", "cache", "kernels", "scheduler", "grammar"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct temp_folder folder;
         struct program p;
@@ -770,6 +826,8 @@ static void results_can_be_compared(void **state)
                         (const char *[]){QUIRE_EXECUTABLE, "bench", names[i], "--json", "--filter", "queue",
                                          "--num-waiting", "50", "--num-iters", "2", NULL},
                         NULL);
+        else if (i == 6)
+            bench_grammar(&p, GRAMMARS, "--json");
         else
             bench(&p, *state, names[i], "--input-len", "8", "--num-iters", "2", "--json",
                   strcmp(names[i], "cache") == 0 ? "--prefix-len" : NULL, "32", NULL);
@@ -837,6 +895,8 @@ int main(void)
         cmocka_unit_test(kernels_table),
         cmocka_unit_test(scheduler_measures_every_part),
         cmocka_unit_test(scheduler_follows_the_seed),
+        cmocka_unit_test(grammar_follows_answers),
+        cmocka_unit_test(grammar_refuses),
         cmocka_unit_test(scheduler_table),
         cmocka_unit_test(tables_are_plain_text),
         cmocka_unit_test(lengths_that_do_not_fit_are_refused),

@@ -299,6 +299,16 @@ static const struct run_variant variants[] = {
     {"swapping, in flight", 8, 16, 512, 30, true, 1, PREEMPTION_SWAP},
 };
 
+/* With ThreadSanitizer, which takes twenty times as long, those with most in flight are enough. */
+static bool is_taken(const struct run_variant *v)
+{
+#if defined(__SANITIZE_THREAD__)
+    return v->async && v->num_blocks > 0;
+#else
+    return v != NULL;
+#endif
+}
+
 /* Several answers run at once. */
 static struct run_variant at_least(const struct run_variant *v)
 {
@@ -339,6 +349,7 @@ static void answers_fit_whatever_the_path(void **state)
     make_requests(asked);
     run_variant(&f, &alone, asked, &reference);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        if (!is_taken(&variants[i])) continue;
         run_variant(&f, &variants[i], asked, &other);
         cut += run_assert_same(&reference, &other, variants[i].name);
         run_free(&other);
@@ -474,6 +485,7 @@ static void drafts_change_no_answer(void **state)
     run_variant(&f, &variants[0], asked, &reference);
     for (int i = 0; i < 4; i++) {
         const struct run_variant *v = &variants[i == 3 ? 3 : i % 2];
+        if (!is_taken(v)) continue;
         run_drafted(&f, v, i % 2 ? &guesser : NULL, asked, &other, &stats);
         print_message("%s: %d of %d drafts accepted\n", v->name, (int)stats.drafts_accepted, (int)stats.drafts);
         assert_true(stats.drafts > 50 && stats.drafts_accepted > 0);
@@ -806,6 +818,7 @@ int main(void)
         cmocka_unit_test(what_cannot_follow_a_grammar_is_refused),
         cmocka_unit_test(aborts_and_destruction),
     };
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
     run_set_device("cuda");
     return failed + cmocka_run_group_tests_name("cuda", tests, NULL, NULL);

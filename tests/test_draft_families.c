@@ -78,6 +78,7 @@ static void check(const char *checkpoint, const struct run_prompt *prompts, int6
     draft(folder, DRAFT_NONE, NULL, prompts, &plain);
     assert_int_equal(plain.stats.drafts, 0);
     for (enum draft_method method = DRAFT_NONE + 1; method <= DRAFT_MODEL; method++) {
+        if (method == DRAFT_GRAMMAR) continue;                         /* only of answers with one */
         if (method == DRAFT_MODEL && has_states(checkpoint)) continue; /* refused */
         char what[200];
         snprintf(what, sizeof what, "%s, %s", checkpoint, draft_method_name(method));
@@ -100,7 +101,7 @@ static void test_families(void **state)
     int64_t drafts[NUM_DRAFT_METHODS] = {0};
     for (int i = 0; i < choice.count; i++) check(choice.names[i], prompts, drafts);
     for (enum draft_method method = DRAFT_NONE + 1; method <= DRAFT_MODEL; method++)
-        assert_true(drafts[method] > 10 * choice.count);
+        assert_true(method == DRAFT_GRAMMAR || drafts[method] > 10 * choice.count);
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 

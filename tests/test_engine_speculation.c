@@ -558,6 +558,7 @@ static void test_methods(void **state)
     struct models m = {0};
     open_model(&m, "mha");
     for (enum draft_method method = DRAFT_NONE + 1; method <= DRAFT_MODEL; method++) {
+        if (method == DRAFT_GRAMMAR) continue; /* only of answers with one */
         check_method(&m, method, &settings[0]);
         check_method(&m, method, &settings[4]);
     }

@@ -171,6 +171,8 @@ static const struct row rows[] = {
     {"generate --early-stopping maybe", USAGE, "--early-stopping: expected true, false or never, got 'maybe'"},
     {"chat --prompt _", USAGE, "--prompt is empty; give it a text to answer"},
     {"chat --chat-template-kwargs [1]", USAGE, "--chat-template-kwargs: "},
+    {"generate --tool-call-parser hermse", USAGE, "--tool-call-parser must be one of auto, none, "},
+    {"serve --reasoning-parser think", USAGE, "--reasoning-parser must be one of auto, none, "},
     {"bench latency --input-len 9:3", USAGE, "--input-len: expected a number of tokens from 1, or two as A:B, A <= B"},
     {"bench latency --batch-size 0", USAGE, "--batch-size: expected a whole number from 1 to 1048576, got '0'"},
     {"profile --every 0", USAGE, "--every: expected a whole number from 1 to 1073741824, got '0'"},

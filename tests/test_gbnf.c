@@ -81,6 +81,8 @@ static void test_refused(void **state)
         {"root ::= \"a\"{99999999999}", "line 1, column 14: a count is above 2147483647"},
         {"root ::= <think>", "line 1, column 10: quire does not support tokens in a grammar"},
         {"root ::= !<[7]>", "line 1, column 10: quire does not support tokens in a grammar"},
+        {"root ::= \"a\" ;\xc3\xa9 456789012345678\xc3\xa9\xc3\xa9",
+         "line 1, column 14: expected a rule's name, '\"', '[', '(' or '.', found ';\xc3\xa9 456789012345678\xc3\xa9'"},
         {"root ::= \"\xff\"", "line 1, column 11: the grammar is not UTF-8"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)

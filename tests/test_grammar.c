@@ -271,7 +271,7 @@ static void test_ambiguity(void **state)
                    grammar_choice(b, NODES(grammar_sequence(b, NODES(all, all)), literal(b, "a"), grammar_empty(b))));
     struct bytes t;
     open_bytes(&t, b, rule);
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 300; i++) {
         assert_true(matcher_may_end(t.matcher));
         assert_true(matcher_accept(t.matcher, 'a'));
     }
@@ -472,9 +472,12 @@ static void test_first_token(void **state)
         uint32_t word;
         must(matcher_create(c, at_start, &m, &err), &err);
         matcher_mask(m, &word);
-        assert_int_equal(word, at_start ? 1 | 2 : 1);
-        assert_int_equal(matcher_accept(m, 2), false);
+        assert_int_equal(word, at_start ? 1 | 2 | 4 : 1);
         assert_int_equal(matcher_accept(m, 1), at_start);
+        matcher_rollback(m, at_start);
+        assert_int_equal(matcher_accept(m, 2), at_start); /* it adds nothing */
+        if (at_start) matcher_mask(m, &word);
+        if (at_start) assert_int_equal(word, 1);
         matcher_rollback(m, at_start);
         assert_true(matcher_accept(m, 0));
         matcher_mask(m, &word);

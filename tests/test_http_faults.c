@@ -220,7 +220,7 @@ static void a_large_body_is_refused(void **state)
     }
     http_client_write(&c, "0\r\n\r\n", 5);
     check_status(&c, 413);
-    snprintf(headers, sizeof headers, "Content-Length: %d\r\nExpect: 100-continue\r\n", 100 << 20);
+    snprintf(headers, sizeof headers, "Content-Length: %d\r\n", 100 << 20);
     http_client_send(&c, "POST", "/echo", headers, NULL);
     check_status(&c, 413); /* at once */
     http_client_close(&c);
@@ -236,7 +236,7 @@ static void an_endless_body_ends(void **state)
     open_client(&c);
     http_client_send(&c, "POST", "/echo", "Transfer-Encoding: chunked\r\n", NULL);
     http_client_write(&c, "7fffffff\r\n", 10);
-    for (int i = 0; i < 200; i++) http_client_write(&c, bytes, sizeof bytes);
+    for (int i = 0; i < 1000; i++) http_client_write(&c, bytes, sizeof bytes);
     assert_false(http_client_fill(&c, 1));
     http_client_close(&c);
     check_alive();
@@ -271,6 +271,8 @@ static void a_head_is_refused(void **state)
         http_client_send(&c, "POST", "/echo", "", "body");
         check_status(&c, 200);
     }
+    http_client_send(&c, "POST", "/echo", "X-Refuse: 1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n", NULL);
+    check_status(&c, 401);
     http_client_close(&c);
     assert_int_equal(atomic_load(&t.num_handled), 3);
 }
@@ -424,6 +426,31 @@ static void more_connections_wait(void **state)
     http_test_stop(&t);
 }
 
+/* Connections without a request do not keep others out until they have been idle for long. */
+static void idle_connections_make_room(void **state)
+{
+    (void)state;
+    enum { COUNT = 4 };
+    struct http_client c[COUNT], next;
+    http_test_prepare(&t);
+    t.options.max_connections = COUNT;
+    t.options.idle_seconds = 3600;
+    http_test_start(&t);
+    for (int i = 0; i < COUNT; i++) {
+        open_client(&c[i]);
+        http_client_send(&c[i], "GET", i == 0 ? "/hold" : "/facts", "", NULL);
+        if (i > 0) check_status(&c[i], 200);
+    }
+    open_client(&next);
+    http_client_send(&next, "GET", "/facts", "", NULL);
+    check_status(&next, 200);
+    http_end(http_test_take(&t));
+    check_status(&c[0], 500);
+    for (int i = 0; i < COUNT; i++) http_client_close(&c[i]);
+    http_client_close(&next);
+    http_test_stop(&t);
+}
+
 /* ---- the end ---- */
 
 static void a_closing_server_answers_what_it_has(void **state)
@@ -535,6 +562,7 @@ int main(void)
         cmocka_unit_test(idle_connections_are_closed),
         cmocka_unit_test(to_await_an_answer_is_not_to_be_idle),
         cmocka_unit_test(more_connections_wait),
+        cmocka_unit_test(idle_connections_make_room),
         cmocka_unit_test_setup_teardown(a_closing_server_answers_what_it_has, start, stop),
         cmocka_unit_test(a_stopped_server_leaves_exchanges_to_be_ended),
         cmocka_unit_test(no_descriptor_is_lost),

@@ -387,13 +387,35 @@ static void test_forced_tools(void **state)
     openai_request_free(&request);
 }
 
+static void test_parser_flags(void **state)
+{
+    struct program p;
+    static const char input[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"tools\": [{\"type\": \"function\", "
+        "\"function\": {\"name\": \"f\"}}], \"max_tokens\": 3}\n";
+    generate_run(&p, *state, input, (const char *[]){"--tool-call-parser", "hermse", NULL});
+    assert_int_equal(p.exit_status, 2);
+    assert_non_null(strstr(p.err.data, "--tool-call-parser must be one of auto, none, "));
+    assert_non_null(strstr(p.err.data, ", hermes, "));
+    assert_non_null(strstr(p.err.data, "found 'hermse'"));
+    program_free(&p);
+    generate_run(&p, *state, input,
+                 (const char *[]){"--tool-call-parser", "hermes", "--reasoning-parser", "deepseek_r1", NULL});
+    assert_int_equal(p.exit_status, 0);
+    json_t *line = generate_line(&p.out, 0);
+    assert_true(json_is_array(at(line, "tool_calls")));
+    text_at(line, "reasoning");
+    json_decref(line);
+    program_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bodies),       cmocka_unit_test(test_refused_bodies),
         cmocka_unit_test(test_generate),     cmocka_unit_test(test_served_model_name),
         cmocka_unit_test(test_lengths),      cmocka_unit_test(test_echo),
-        cmocka_unit_test(test_forced_tools),
+        cmocka_unit_test(test_forced_tools), cmocka_unit_test(test_parser_flags),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -40,10 +40,10 @@ static void test_literals(void **state)
     check_literal("['\\ud83d\\ude00', '\\ud83d', '\\ude00x', '\\ud83d\\n']",
                   "[\"😀\", \"\xef\xbf\xbd\", \"\xef\xbf\xbdx\", \"\xef\xbf\xbd\\n\"]");
     check_literal("[[[{}]], [1]] ", "[[[{}]], [1]]");
-    static const char *const wrong[] = {"",       "[",       "1",     "'a'",    "[1,,2]", "[,]",      "[1 2]",
-                                        "{1: 2}", "{a: 1}",  "[a]",   "[01]",   "[1}",    "{'a'}",    "{'a' 1}",
-                                        "[] []",  "(1",      "[f()]", "[u'a']", "['a'b]", "['\\x4']", "[\"a]",
-                                        "[]]",    "{'a': }", "[1.]",  "[nan]"};
+    static const char *const wrong[] = {"",       "[",       "1",         "'a'",    "[1,,2]", "[,]",      "[1 2]",
+                                        "{1: 2}", "{a: 1}",  "[a]",       "[01]",   "[1}",    "{'a'}",    "{'a' 1}",
+                                        "[] []",  "(1",      "[f()]",     "[u'a']", "['a'b]", "['\\x4']", "[\"a]",
+                                        "[]]",    "{'a': }", "['\\x4:']", "[1.]",   "[nan]"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) check_literal(wrong[i], NULL);
 }
 
@@ -57,6 +57,18 @@ static void test_depth(void **state)
         memset(text + depth, ']', (size_t)depth);
         text[2 * depth] = '\0';
         check_literal(text, extra ? NULL : text);
+    }
+}
+
+/* Words are held back, and so they have a longest. */
+static void test_long_words(void **state)
+{
+    (void)state;
+    for (size_t length = LITERAL_MAX_WORD - 1; length <= LITERAL_MAX_WORD; length++) {
+        char text[LITERAL_MAX_WORD + 3] = "[";
+        memset(text + 1, '1', length);
+        strcpy(text + 1 + length, "]");
+        check_literal(text, length < LITERAL_MAX_WORD ? text : NULL);
     }
 }
 
@@ -151,8 +163,8 @@ static void test_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_literals), cmocka_unit_test(test_depth),  cmocka_unit_test(test_gemma),
-        cmocka_unit_test(test_types),    cmocka_unit_test(test_values),
+        cmocka_unit_test(test_literals), cmocka_unit_test(test_depth), cmocka_unit_test(test_long_words),
+        cmocka_unit_test(test_gemma),    cmocka_unit_test(test_types), cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

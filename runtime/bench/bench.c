@@ -269,8 +269,8 @@ static const struct benchmark cache = {{"cache", "prompts that begin alike: bloc
                                         .prefix_len = 500,
                                         .num_iters = 5,
                                         .num_iters_warmup = 1}};
-static const struct command *const parts[] = {
-    &latency.command, &throughput.command, &prefill.command, &cache.command, &bench_kernels, &bench_scheduler, NULL};
+static const struct command *const parts[] = {&latency.command, &throughput.command, &prefill.command, &cache.command,
+                                              &bench_kernels,   &bench_scheduler,    &bench_grammar,   NULL};
 
 static void print_usage(FILE *out)
 {

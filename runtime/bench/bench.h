@@ -7,8 +7,9 @@
 #include "runtime/options/command.h"
 #include "runtime/report.h"
 
-/* Benchmarks without an engine: of the scheduler, on traces of random tokens, and of single kernels (kernels.h). */
-extern const struct command bench_scheduler;
+/* Benchmarks without an engine: of the scheduler, on traces of random tokens; of grammars; and of single kernels
+ * (kernels.h). */
+extern const struct command bench_scheduler, bench_grammar;
 
 /* quire bench --compare A.json B.json: two results of the same benchmark; argv[0] is "--compare". Prints a row for each
  * figure that both files have: the medians, their ratio and the spread. A difference counts where the ranges of the

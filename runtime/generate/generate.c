@@ -585,6 +585,8 @@ static enum status check_flags(struct generate_options *o, struct error *err)
     enum status status = generate_options_read(o, err);
     if (status == STATUS_OK) status = sampling_flags_check(&o->sampling, err);
     if (status == STATUS_OK) status = template_flags_check(&o->template, err);
+    const struct prompt_options prompts = generate_prompt_options(o);
+    if (status == STATUS_OK) status = prompt_parsers_check(&prompts, err);
     if (status == STATUS_OK && o->system && o->as_chat != 1)
         return error_set(err, STATUS_INVALID, "--system goes with --chat");
     return status;

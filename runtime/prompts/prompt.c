@@ -58,17 +58,30 @@ static enum status choose_format(const struct format_kind *kind, const char *nam
     return STATUS_OK;
 }
 
-static enum status set_formats(const struct prompt_options *o, struct prompt_rules *out, struct error *err)
+static enum status choose_formats(const struct prompt_options *o, const char *template_source, struct prompt_rules *out,
+                                  struct error *err)
 {
     static const struct format_kind tools = {"--tool-call-parser", tool_format_find, tool_format_at,
                                              tool_format_of_template};
     static const struct format_kind reasoning = {"--reasoning-parser", reasoning_format_find, reasoning_format_at,
                                                  reasoning_format_of_template};
-    const struct chat_setup_options none = {0};
-    const char *source = chat_setup_source(out->tokenizer, o->template ? o->template : &none, true);
-    const enum status status = choose_format(&tools, o->tool_parser, source, &out->tools, &out->parses_tools, err);
+    const enum status status =
+        choose_format(&tools, o->tool_parser, template_source, &out->tools, &out->parses_tools, err);
     if (status != STATUS_OK) return status;
-    return choose_format(&reasoning, o->reasoning_parser, source, &out->reasoning, &out->parses_reasoning, err);
+    return choose_format(&reasoning, o->reasoning_parser, template_source, &out->reasoning, &out->parses_reasoning,
+                         err);
+}
+
+enum status prompt_parsers_check(const struct prompt_options *options, struct error *err)
+{
+    struct prompt_rules ignored;
+    return choose_formats(options, NULL, &ignored, err);
+}
+
+static enum status set_formats(const struct prompt_options *o, struct prompt_rules *out, struct error *err)
+{
+    const struct chat_setup_options none = {0};
+    return choose_formats(o, chat_setup_source(out->tokenizer, o->template ? o->template : &none, true), out, err);
 }
 
 /* A form that the flags give is found wrong before any line is read; the constraint is in the cache then. */

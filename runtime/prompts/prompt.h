@@ -74,6 +74,9 @@ struct prompt_options {
     const struct structured_fields *structured; /* the form of answers to lines that give none; NULL: any text */
 };
 
+/* INVALID: one of the two names of parsers is none. What can be known of them before there is a model. */
+enum status prompt_parsers_check(const struct prompt_options *options, struct error *err);
+
 /* The rules of a command: the model's tokenizer, chat template and limits, and its sampling defaults with the flags
  * that were given in their place. INVALID: the flags do not fit the model. Free with prompt_rules_free, also after a
  * failure. */

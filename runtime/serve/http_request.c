@@ -148,13 +148,17 @@ static void refuse_body(struct http_exchange *x)
     http_exchange_refuse(x, 413, sentence);
 }
 
-/* Whether a body is announced, and whether reading it only to drop it would take too long. */
+/* Many clients do not look at an answer before they have sent their whole body. So a body that is too large is read
+ * and dropped, up to so many times the limit. */
+enum { DROPPED = 16 };
+
+/* Whether a body is announced that is too large, and whether it is even too large to be dropped. */
 static bool is_body_too_large(struct http_exchange *x, bool *is_hopeless)
 {
     const size_t limit = x->server->options.max_body;
     const char *text = http_header(x, "Content-Length");
     const unsigned long long length = text ? strtoull(text, NULL, 10) : 0;
-    *is_hopeless = length / 2 > limit;
+    *is_hopeless = length / DROPPED > limit;
     return length > limit;
 }
 
@@ -178,11 +182,12 @@ static enum MHD_Result begin(struct http_worker *w, struct MHD_Connection *handl
                              void **exchange)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct http_exchange *x = http_exchange_new(info->socket_context, url, method);
+    struct http_connection *c = info->socket_context; /* NULL: there was no memory */
+    struct http_exchange *x = c ? http_exchange_new(c, url, method) : NULL;
     bool is_hopeless = false;
     if (!x) return MHD_NO;
     *exchange = x;
-    http_connection_set_exchange(info->socket_context, x);
+    http_connection_set_exchange(c, x);
     add_origin(x);
     if (head_size(handle) > w->server->options.max_head)
         http_exchange_refuse(x, 431, "the head of the request is too large");
@@ -190,7 +195,9 @@ static enum MHD_Result begin(struct http_worker *w, struct MHD_Connection *handl
         refuse_body(x);
     else if (!answer_preflight(x))
         show_head(x);
-    return is_hopeless ? queue_answer(x, handle) : MHD_YES;
+    /* A client that asks before it sends the body (100-continue) gets the answer in place of "Continue". */
+    const bool at_once = is_hopeless || (http_header(x, "Expect") && is_answered(x));
+    return at_once ? queue_answer(x, handle) : MHD_YES;
 }
 
 /* Bytes of the body. After an answer they are dropped, but not for ever. */
@@ -203,7 +210,7 @@ static enum MHD_Result take_body(struct http_exchange *x, const char *bytes, siz
         refuse_body(x);
     }
     x->dropped += count;
-    return x->dropped / 2 <= limit ? MHD_YES : MHD_NO;
+    return x->dropped / DROPPED <= limit ? MHD_YES : MHD_NO;
 }
 
 static void hand_over(struct http_exchange *x)

@@ -1,10 +1,9 @@
-#include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "base/file.h"
+#include "base/thread.h"
 #include "runtime/serve/http_state.h"
 
 /* ---- starting ---- */
@@ -50,19 +49,12 @@ static enum status open_workers(struct http_server *s, const struct http_options
     return status;
 }
 
-/* Signals are for the thread that runs the command; faults are handled where they happen. Returns how many run. */
+/* Returns how many run. */
 static int start_threads(struct http_server *s)
 {
-    static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV};
-    sigset_t set, before;
     int count = 0;
-    sigfillset(&set);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&set, faults[i]);
-    pthread_sigmask(SIG_SETMASK, &set, &before);
-    while (count < s->num_workers &&
-           pthread_create(&s->workers[count].thread, NULL, http_worker_run, &s->workers[count]) == 0)
+    while (count < s->num_workers && thread_start(&s->workers[count].thread, http_worker_run, &s->workers[count]) == 0)
         count++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return count;
 }
 

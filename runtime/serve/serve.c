@@ -22,7 +22,8 @@
 static const char COMMAND[] = "serve";
 static const char SUMMARY[] =
     "Answers requests over HTTP, as OpenAI's API and vLLM's server have them: /v1/chat/completions, /v1/completions, "
-    "/v1/models, /tokenize, /detokenize, /health, /version and /metrics. SIGTERM or Ctrl-C ends it: requests that run "
+    "/v1/responses, /v1/models, /tokenize, /detokenize, /health, /version and /metrics; /v1/messages, as Anthropic's; "
+    "and at / a page to chat. SIGTERM or Ctrl-C ends it: requests that run "
     "are answered, within --shutdown-timeout, and a second signal ends it at once.";
 
 enum {

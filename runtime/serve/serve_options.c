@@ -153,6 +153,8 @@ enum status serve_options_read(struct serve_options *o, struct error *err)
     enum status status = check(o, err);
     if (status == STATUS_OK) status = sampling_flags_check(&o->sampling, err);
     if (status == STATUS_OK) status = template_flags_check(&o->template, err);
+    const struct prompt_options prompts = serve_prompt_options(o);
+    if (status == STATUS_OK) status = prompt_parsers_check(&prompts, err);
     if (status == STATUS_OK && o->api_key_file) status = api_keys_read(&o->keys, o->api_key_file, err);
     if (status == STATUS_OK) status = template_flags_read(&o->template, err);
     if (o->word) o->engine.model = o->word;

@@ -12,7 +12,7 @@ enum { MAX_SIZE = 1 << 12 /* of a grammar that is compared */, DRAWN_LENGTH = 10
 static bool is_instance(const json_t *schema, const struct json_schema_options *options, const json_t *value)
 {
     struct error err = {""};
-    struct schema_compiler c = {.options = options, .root = schema, .err = &err};
+    struct schema_compiler c = {.options = options, .root = schema, .left = SCHEMA_MAX_WORK, .err = &err};
     struct conjunction root = {0};
     conjunction_add(&c, &root, schema, "#");
     const bool accepted = schema_accepts(&c, &root, value) || c.status; /* a limit, which counts more work here */

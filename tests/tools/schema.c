@@ -63,6 +63,7 @@ int main(void)
         }
         json_t *out = answer(line, &random);
         json_print(out, JSON_COMPACT, stdout);
+        fflush(stdout);
         json_decref(out);
         json_decref(line);
     }

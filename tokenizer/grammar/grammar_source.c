@@ -64,6 +64,7 @@ void grammar_source_expected(struct grammar_source *s, const char *expected)
     const char *newline = memchr(s->text + s->at, '\n', rest);
     size_t shown = newline ? (size_t)(newline - s->text) - s->at : rest;
     if (shown > 20) shown = 20;
+    while (shown < rest && (s->text[s->at + shown] & 0xC0) == 0x80) shown++; /* the rest of a character */
     if (rest == 0)
         grammar_source_fail(s, s->at, STATUS_INVALID, "expected %s, but the grammar ends", expected);
     else if (shown == 0)

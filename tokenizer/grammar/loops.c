@@ -87,20 +87,33 @@ static uint64_t classes_of(struct pushdown *p, struct place *at, const struct pl
     return classes;
 }
 
-uint64_t loops_of(struct pushdown *p, struct place *at)
+const struct loops no_loops = {{0}};
+
+static struct loops *make_loops(struct pushdown *p, struct place *at)
 {
-    return next_of(p, at) == at ? classes_of(p, at, at) & ~IS_KNOWN : 0;
+    struct loops *made = pushdown_allocate(p, sizeof *made);
+    if (!made) return NULL;
+    *made = no_loops;
+    uint64_t classes = ~IS_KNOWN;
+    struct place *last = at;
+    for (int n = 1; n < LOOP_LENGTHS && classes; n++) {
+        struct place *next = next_of(p, last);
+        classes &= next ? classes_of(p, last, next) : 0;
+        made->classes[n] = classes;
+        if (n == 1 && next == at) made->classes[LOOP_LENGTHS] = classes;
+        if (next) last = next;
+    }
+    return made;
 }
 
-bool loops_allow(struct pushdown *p, struct place *at, uint64_t classes, int most_characters)
+const struct loops *loops_find(struct pushdown *p, struct place *at, bool circles_only)
 {
-    if (classes & CLASS_BROKEN) return false;
-    for (int i = 0; i < most_characters; i++) {
-        struct place *next = next_of(p, at);
-        if (!next || (next != at && most_characters > 12)) return false;
-        if (classes & ~classes_of(p, at, next)) return false;
-        if (next == at) return true;
-        at = next;
-    }
-    return true;
+    struct loops *loops = atomic_load_explicit(&at->loops, memory_order_acquire);
+    if (loops) return loops;
+    struct place *next = next_of(p, at);
+    if (!next || (next != at && circles_only)) return &no_loops;
+    loops = make_loops(p, at);
+    if (!loops) return &no_loops;
+    atomic_store_explicit(&at->loops, loops, memory_order_release);
+    return loops;
 }

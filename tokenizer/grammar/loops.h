@@ -6,11 +6,21 @@
 #include "tokenizer/grammar/pushdown.h"
 #include "tokenizer/grammar/vocabulary_state.h"
 
-/* The classes whose characters lead from `at` back to it; 0: none do. */
-uint64_t loops_of(struct pushdown *p, struct place *at);
+/* classes[n]: all texts of at most n characters of these classes lead somewhere; the last entry: all texts of them. */
+enum { LOOP_LENGTHS = SHORT_TOKEN + 1 };
+struct loops {
+    uint64_t classes[LOOP_LENGTHS + 1];
+};
 
-/* All texts of at most so many characters of the classes are the beginning of a text here. False: that is not so, or
- * they are long and lead through several places. */
-bool loops_allow(struct pushdown *p, struct place *at, uint64_t classes, int most_characters);
+/* Those of a place. `circles_only`: of a place to which no characters lead back all classes are 0, without a look at
+ * the places that follow it. If there is no memory for them, they are 0. */
+const struct loops *loops_find(struct pushdown *p, struct place *at, bool circles_only);
+
+static inline bool loops_allow(const struct loops *l, uint64_t classes, int most_characters)
+{
+    return (classes & ~l->classes[most_characters < LOOP_LENGTHS ? most_characters : LOOP_LENGTHS]) == 0;
+}
+
+extern const struct loops no_loops; /* all 0 */
 
 #endif

@@ -22,8 +22,8 @@ struct record {
 struct search {
     struct pushdown *p;
     const struct vocabulary *v;
-    struct place **path; /* [longest + 1] where the bytes up to a depth lead */
-    uint64_t *loops; /* [longest + 1] classes whose characters lead from there to the same place, if they are known */
+    struct place **path;        /* [longest + 1] where the bytes up to a depth lead */
+    const struct loops **loops; /* [longest + 1] of these places, where they are worth while */
     const uint32_t *whole[MASK_MAX_WHOLE];
     int32_t num_whole, num_ids;
     uint32_t *bits; /* [mask_words] in place of ids when they are many; NULL: they are not */
@@ -105,21 +105,12 @@ static void add_exit(struct search *s, uint32_t node)
         s->exits[s->num_exits++] = node;
 }
 
-/* All texts of a node lead somewhere from the place before it. An only child is not asked for: its parent was. */
-static bool allows_subtree(struct search *s, const struct trie *t, uint32_t node)
-{
-    const struct trie_node *n = &t->nodes[node];
-    if ((n->classes & ~s->loops[n->depth - 1]) == 0) return true;
-    const bool is_only = n[-1].depth + 1 == n->depth && n[-1].end == n->end;
-    return t == &s->v->short_tokens && n->end - node > FEW_NODES && !is_only &&
-           loops_allow(s->p, s->path[n->depth - 1], n->classes, n->most_characters);
-}
-
 static void enter(struct search *s, const struct trie *t, uint32_t node, struct place *at)
 {
     const struct trie_node *n = &t->nodes[node];
     s->path[n->depth] = at;
-    s->loops[n->depth] = n->end - node > FEW_NODES ? loops_of(s->p, at) : 0;
+    /* Long tokens are looked at from each place, so what follows it is not made ready for them. */
+    s->loops[n->depth] = n->end - node > FEW_NODES ? loops_find(s->p, at, t == &s->v->long_tokens) : &no_loops;
 }
 
 /* Sets the tokens below a node that lead somewhere from `from`, which is where the node's text has led to; lists the
@@ -131,7 +122,7 @@ static void walk_below(struct search *s, const struct trie *t, uint32_t node, st
     enter(s, t, node, from);
     for (uint32_t i = node + 1; i < end && !s->failed;) {
         const struct trie_node *n = &nodes[i];
-        if (allows_subtree(s, t, i)) {
+        if (loops_allow(s->loops[n->depth - 1], n->classes, n->most_characters)) {
             set_subtree(s, t, i);
             i = n->end;
             continue;
@@ -293,7 +284,7 @@ static bool allows_first(struct search *s, struct place *at, const struct first_
         if (!at) s->failed = true;
         if (!at || place_is_dead(at)) return false;
     }
-    return token->length > 0;
+    return token->is_allowed && (token->length > 0 || at->num_configurations > 0);
 }
 
 struct mask *masks_find_first(struct pushdown *p, const struct vocabulary *v)

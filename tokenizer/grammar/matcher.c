@@ -154,13 +154,14 @@ bool matcher_accept(struct matcher *m, int32_t token)
     }
     uint32_t length;
     const char *bytes = vocabulary_bytes(v, token, is_first(m), &length);
+    if (!bytes || (length == 0 && at->num_configurations == 0)) return false;
     for (uint32_t i = 0; i < length; i++) {
         at = pushdown_step(m->pushdown, at, (uint8_t)bytes[i]);
         if (!at) m->failed = true;
         if (!at || place_is_dead(at)) return false;
     }
-    if (length) append(m, at);
-    return length > 0;
+    append(m, at);
+    return true;
 }
 
 void matcher_rollback(struct matcher *m, int32_t count)

@@ -37,7 +37,7 @@ struct pool;
 
 struct matcher;
 /* At the beginning of the text. at_start: the answer begins a text (detokenizer_init), so the space that the tokenizer
- * puts before a first word is no part of it. */
+ * puts before a first word is no part of it: a first token may add nothing but that. */
 enum status matcher_create(struct constraint *c, bool at_start, struct matcher **out, struct error *err);
 void matcher_free(struct matcher *m); /* NULL is allowed */
 

@@ -43,9 +43,10 @@ struct place {
     uint32_t hash;
     int32_t num_configurations;
     bool may_end; /* the bottom of the stacks is reached */
-    /* What masks.c has found of it. */
+    /* What loops.c and masks.c have found of it. */
     _Atomic uint64_t loop_classes;
     struct place *_Atomic loop_next;
+    struct loops *_Atomic loops;
     struct record *_Atomic record;
     struct mask *_Atomic mask;
     struct configuration configurations[]; /* in order */

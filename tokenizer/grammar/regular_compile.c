@@ -6,10 +6,7 @@
 #include "tokenizer/grammar/regular_state.h"
 #include "tokenizer/grammar/regular_syntax.h"
 
-enum {
-    MAX_NODES = 1 << 17,
-    MAX_WORK = 1 << 23, /* parts, nodes and transitions that are looked at in all */
-};
+enum { MAX_NODES = 1 << 17 };
 
 enum node_kind { NODE_SET, NODE_FORK, NODE_BEGIN, NODE_END, NODE_MATCH };
 
@@ -42,7 +39,7 @@ struct compiler {
     size_t next_capacity;
     int32_t *table; /* [table_size] numbers of states by their hash, -1: none */
     size_t table_size;
-    size_t work;
+    size_t work, max_work;
 
     /* Scratch of a closure: nodes that were seen in this one, once for each `at_end`, and those still to look at. */
     uint32_t *seen[2];
@@ -104,7 +101,7 @@ static int32_t add_part(struct compiler *c, int32_t index, int32_t out)
 {
     const struct regular_part *part = &c->tree->parts[index];
     int32_t all = -1;
-    if (c->work++ > MAX_WORK) c->status = STATUS_UNSUPPORTED;
+    if (c->work++ > c->max_work) c->status = STATUS_UNSUPPORTED;
     if (c->status) return 0;
     switch (part->kind) {
     case REGULAR_SET:
@@ -262,7 +259,7 @@ static int32_t follow(struct compiler *c, size_t state, int32_t class)
         if (node->set == ALL_CHARACTERS || c->has[node->set * c->alphabet.num_classes + class])
             ends |= close_over(c, node->out, false);
     }
-    if (c->work > MAX_WORK) c->status = STATUS_UNSUPPORTED;
+    if (c->work > c->max_work) c->status = STATUS_UNSUPPORTED;
     return c->status ? 0 : find_state(c, ends);
 }
 
@@ -321,15 +318,17 @@ static struct regular *automaton(struct compiler *c)
     return regular_minimize(r);
 }
 
-enum status regular_compile(const struct regular_tree *tree, bool search, struct regular **out, struct error *err)
+enum status regular_compile(const struct regular_tree *tree, bool search, size_t *work, struct regular **out,
+                            struct error *err)
 {
-    struct compiler c = {.tree = tree, .rest = -1};
+    struct compiler c = {.tree = tree, .rest = -1, .max_work = *work};
     const int32_t first = add_nodes(&c, search);
     if (!c.status && (!find_classes(&c) || !make_scratch(&c))) c.status = STATUS_OUT_OF_MEMORY;
     if (!c.status) find_states(&c, first);
     *out = c.status ? NULL : automaton(&c);
     if (!c.status && !*out) c.status = STATUS_OUT_OF_MEMORY;
     free_compiler(&c);
+    *work -= c.work < *work ? c.work : *work;
     if (c.status == STATUS_UNSUPPORTED)
         return error_set(err, c.status,
                          "the regular expression is too large: its automaton would have more than %d states",

@@ -16,6 +16,7 @@ enum {
  * the index of such a node, or -1 - class for characters that are all of one class; class num_classes has no text. */
 struct prefix {
     int32_t next[CONTINUATIONS]; /* references */
+    int32_t only;                /* the class of all its characters that have one; -1: there are several */
 };
 
 struct speller {
@@ -23,12 +24,16 @@ struct speller {
     bool is_json;
     struct prefix *prefixes;
     size_t num_prefixes, prefix_capacity;
+    int32_t ascii_class[128];
     int32_t lead_reference[256]; /* by a character's first byte */
     int32_t *state_of;           /* [r->num_states]: the byte state; NONE: no text leads on from it */
     int32_t *uniform; /* [3, byte states]: any character's last 1 to 3 bytes lead to this state; NONE: not made yet */
     int32_t *rows;    /* [num_rows, 256] */
     size_t num_rows, row_capacity;
-    int32_t *table; /* [table_size] rows behind those of states, by their hash, NONE: free */
+    struct slot {
+        int32_t row; /* one behind those of states; NONE: free */
+        uint32_t hash;
+    } * table; /* [table_size] */
     size_t table_size;
     int32_t num_states; /* rows of r's states */
     bool failed;
@@ -41,17 +46,10 @@ static int32_t class_at(const struct alphabet *a, uint32_t character, uint32_t l
     if (character < least) return *last = least - 1, a->num_classes;
     if (character > 0x10FFFF) return *last = UINT32_MAX, a->num_classes;
     if (character >= 0xD800 && character <= 0xDFFF) return *last = 0xDFFF, a->num_classes;
-    int32_t low = 0, high = a->num_intervals - 1;
-    while (low < high) {
-        const int32_t middle = (low + high + 1) / 2;
-        if (a->first[middle] <= symbol_of(character))
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    *last = low + 1 < a->num_intervals ? symbol_character(a->first[low + 1] - 1) : 0x10FFFF;
+    const int32_t i = alphabet_interval(a, symbol_of(character));
+    *last = i + 1 < a->num_intervals ? symbol_character(a->first[i + 1] - 1) : 0x10FFFF;
     if (character < 0xD800 && *last > 0xD7FF) *last = 0xD7FF;
-    return a->class_of[low];
+    return a->class_of[i];
 }
 
 /* The reference for the characters from `first` that differ in their last `depth` continuation bytes. */
@@ -66,10 +64,15 @@ static int32_t find_prefix(struct speller *s, uint32_t first, uint32_t least, in
         s->num_prefixes = index;
         return -1 - class;
     }
+    int32_t only = s->r->alphabet.num_classes;
     for (uint32_t i = 0; i < CONTINUATIONS; i++) {
         const int32_t next = find_prefix(s, first + (i << 6 * (depth - 1)), least, depth - 1);
+        const int32_t class_of_next = next < 0 ? -1 - next : s->prefixes[next].only;
+        if (only == s->r->alphabet.num_classes) only = class_of_next;
+        if (class_of_next != only && class_of_next != s->r->alphabet.num_classes) only = -1;
         s->prefixes[index].next[i] = next;
     }
+    s->prefixes[index].only = only;
     return (int32_t)index;
 }
 
@@ -83,6 +86,7 @@ enum { NUM_LEADS = 3 };
 static void find_leads(struct speller *s)
 {
     static const uint32_t least[] = {0x80, 0x800, 0x10000};
+    for (uint32_t c = 0; c < 0x80; c++) s->ascii_class[c] = alphabet_class(&s->r->alphabet, c);
     for (int i = 0; i < NUM_LEADS; i++)
         for (uint32_t byte = leads[i].first; byte <= leads[i].last; byte++)
             s->lead_reference[byte] =
@@ -103,48 +107,52 @@ static int32_t *add_row(struct speller *s)
     return row;
 }
 
-static size_t row_slot(const struct speller *s, const int32_t *row)
+/* The slot of a row of which only bytes first .. last lead anywhere. */
+static size_t row_slot(const struct speller *s, const int32_t *row, int first, int last)
 {
-    uint64_t hash = 0;
-    for (int i = 0; i < 256; i += 2) {
-        uint64_t pair;
-        memcpy(&pair, row + i, sizeof pair);
-        hash = (hash ^ pair) * UINT64_C(0x9E3779B97F4A7C15);
-        hash ^= hash >> 29;
-    }
-    size_t slot = (hash ^ hash >> 32) & (s->table_size - 1);
-    while (s->table[slot] != NONE && memcmp(s->rows + 256 * (size_t)s->table[slot], row, 256 * sizeof *row) != 0)
+    uint64_t hash = (uint64_t)first;
+    for (int i = first; i <= last; i++) hash = (hash ^ (uint32_t)row[i]) * UINT64_C(0x9E3779B97F4A7C15);
+    hash ^= hash >> 32;
+    size_t slot = hash & (s->table_size - 1);
+    while (s->table[slot].row != NONE &&
+           (s->table[slot].hash != (uint32_t)hash ||
+            memcmp(s->rows + 256 * (size_t)s->table[slot].row, row, 256 * sizeof *row) != 0))
         slot = (slot + 1) & (s->table_size - 1);
+    s->table[slot].hash = (uint32_t)hash;
     return slot;
 }
 
 static bool grow_table(struct speller *s)
 {
     if (2 * s->num_rows < s->table_size) return true;
-    const size_t size = s->table_size ? 2 * s->table_size : 1024;
-    int32_t *table = malloc(size * sizeof *table), *old = s->table;
-    const size_t old_size = s->table_size;
+    const size_t size = s->table_size ? 2 * s->table_size : 1024, old_size = s->table_size;
+    struct slot *table = malloc(size * sizeof *table), *old = s->table;
     if (!table) return false;
     memset(table, 0xFF, size * sizeof *table);
+    for (size_t i = 0; i < old_size; i++) {
+        if (old[i].row == NONE) continue;
+        size_t slot = old[i].hash & (size - 1);
+        while (table[slot].row != NONE) slot = (slot + 1) & (size - 1);
+        table[slot] = old[i];
+    }
     s->table = table;
     s->table_size = size;
-    for (size_t i = 0; i < old_size; i++)
-        if (old[i] != NONE) table[row_slot(s, s->rows + 256 * (size_t)old[i])] = old[i];
     free(old);
     return true;
 }
 
-/* The state of a row that was added last; the row is given back if there is an equal one, or if it leads nowhere. */
-static int32_t share_row(struct speller *s)
+/* The state of a row that was added last, of which only bytes first .. last lead anywhere. The row is given back if
+ * there is an equal one, or if it leads nowhere. */
+static int32_t share_row(struct speller *s, int first, int last)
 {
     if (s->failed || !grow_table(s)) {
         s->failed = true;
         return NONE;
     }
     const int32_t *row = s->rows + 256 * (s->num_rows - 1);
-    int i = 0;
-    while (i < 256 && row[i] == NONE) i++;
-    int32_t *found = i < 256 ? &s->table[row_slot(s, row)] : NULL;
+    int i = first;
+    while (i <= last && row[i] == NONE) i++;
+    int32_t *found = i <= last ? &s->table[row_slot(s, row, first, last)].row : NULL;
     if (found && *found == NONE) return *found = (int32_t)s->num_rows - 1;
     s->num_rows--;
     return found ? *found : NONE;
@@ -159,7 +167,7 @@ static int32_t uniform_state(struct speller *s, int32_t target, int depth)
     const int32_t next = uniform_state(s, target, depth - 1);
     int32_t *row = add_row(s);
     for (int i = 0; row && i < CONTINUATIONS; i++) row[0x80 + i] = next;
-    return *made = share_row(s);
+    return *made = share_row(s, 0x80, 0xBF);
 }
 
 static int32_t target_of(const struct speller *s, int32_t from, int32_t class)
@@ -172,11 +180,17 @@ static int32_t target_of(const struct speller *s, int32_t from, int32_t class)
 static int32_t prefix_state(struct speller *s, int32_t from, int32_t reference, int depth)
 {
     if (reference < 0) return uniform_state(s, target_of(s, from, -1 - reference), depth);
+    const int32_t only = s->prefixes[reference].only;
+    if (only >= 0 && target_of(s, from, only) == NONE) return NONE;
     int32_t next[CONTINUATIONS];
-    for (int i = 0; i < CONTINUATIONS; i++) next[i] = prefix_state(s, from, s->prefixes[reference].next[i], depth - 1);
-    int32_t *row = add_row(s);
+    bool any = false;
+    for (int i = 0; i < CONTINUATIONS; i++) {
+        next[i] = prefix_state(s, from, s->prefixes[reference].next[i], depth - 1);
+        any = any || next[i] != NONE;
+    }
+    int32_t *row = any ? add_row(s) : NULL;
     if (row) memcpy(row + 0x80, next, sizeof next);
-    return share_row(s);
+    return row ? share_row(s, 0x80, 0xBF) : NONE;
 }
 
 /* JSON's escape of a character by a letter; '\0': it has none. */
@@ -201,39 +215,49 @@ static char escape_letter(uint32_t c)
     }
 }
 
+static int32_t character_target(const struct speller *s, int32_t from, uint32_t c)
+{
+    return target_of(s, from, s->ascii_class[c]);
+}
+
 /* The state behind \u00X of a control character, X being `high`. */
 static int32_t last_digit_state(struct speller *s, int32_t from, uint32_t high)
 {
     int32_t *row = add_row(s);
     for (uint32_t i = 0; row && i < 16; i++) {
         const uint32_t c = 16 * high + i;
-        if (!escape_letter(c))
-            row[i < 10 ? '0' + i : 'a' + i - 10] = target_of(s, from, alphabet_class(&s->r->alphabet, c));
+        if (!escape_letter(c)) row[i < 10 ? '0' + i : 'a' + i - 10] = character_target(s, from, c);
     }
-    return share_row(s);
+    return share_row(s, '0', 'f');
+}
+
+/* The state behind a byte that leads to `next` alone. */
+static int32_t byte_state(struct speller *s, unsigned char byte, int32_t next)
+{
+    int32_t *row = next == NONE ? NULL : add_row(s);
+    if (row) row[byte] = next;
+    return row ? share_row(s, byte, byte) : NONE;
 }
 
 /* The state behind a backslash. */
 static int32_t escape_state(struct speller *s, int32_t from)
 {
+    bool any = false;
+    for (uint32_t c = 0; c < 0x80 && !any; c++)
+        any = (c < 0x20 || escape_letter(c)) && character_target(s, from, c) != NONE;
+    if (!any) return NONE;
     const int32_t zero = last_digit_state(s, from, 0), one = last_digit_state(s, from, 1);
     int32_t *row = add_row(s);
     if (row) {
         row['0'] = zero;
         row['1'] = one;
     }
-    int32_t next = share_row(s);
-    for (int i = 0; i < 2; i++) { /* the digits 00 */
-        row = add_row(s);
-        if (row) row['0'] = next;
-        next = share_row(s);
-    }
+    const int32_t number = byte_state(s, '0', byte_state(s, '0', share_row(s, '0', '1'))); /* behind \u */
     row = add_row(s);
-    if (row) row['u'] = next;
+    if (row) row['u'] = number;
     for (uint32_t c = 0; row && c < 0x80; c++)
-        if (escape_letter(c))
-            row[(unsigned char)escape_letter(c)] = target_of(s, from, alphabet_class(&s->r->alphabet, c));
-    return share_row(s);
+        if (escape_letter(c)) row[(unsigned char)escape_letter(c)] = character_target(s, from, c);
+    return share_row(s, '"', 'u');
 }
 
 static void spell_state(struct speller *s, int32_t from)
@@ -241,7 +265,7 @@ static void spell_state(struct speller *s, int32_t from)
     const size_t index = 256 * (size_t)s->state_of[from];
     for (uint32_t c = 0; c < 0x80; c++) {
         const bool escaped = s->is_json && (c < 0x20 || escape_letter(c));
-        if (!escaped) s->rows[index + c] = target_of(s, from, alphabet_class(&s->r->alphabet, c));
+        if (!escaped) s->rows[index + c] = character_target(s, from, c);
     }
     if (s->is_json) {
         const int32_t next = escape_state(s, from);

@@ -249,7 +249,8 @@ static int32_t parse_choice(struct regular_parser *p)
     return choice;
 }
 
-enum status regular_parse(const char *pattern, size_t length, bool search, struct regular **out, struct error *err)
+enum status regular_parse_within(const char *pattern, size_t length, bool search, size_t *work, struct regular **out,
+                                 struct error *err)
 {
     struct regular_parser p = {.pattern = pattern, .length = length, .err = err};
     *out = NULL;
@@ -257,9 +258,15 @@ enum status regular_parse(const char *pattern, size_t length, bool search, struc
         return error_set(err, STATUS_INVALID, "the regular expression is not UTF-8");
     p.tree.root = parse_choice(&p);
     if (p.at < length) regular_fail(&p, STATUS_INVALID, p.at, "this ) has no (");
-    if (!p.status) p.status = regular_compile(&p.tree, search, out, err);
+    if (!p.status) p.status = regular_compile(&p.tree, search, work, out, err);
     for (size_t i = 0; i < p.tree.num_sets; i++) character_set_free(&p.tree.sets[i]);
     free(p.tree.sets);
     free(p.tree.parts);
     return p.status;
+}
+
+enum status regular_parse(const char *pattern, size_t length, bool search, struct regular **out, struct error *err)
+{
+    size_t work = REGULAR_MAX_WORK;
+    return regular_parse_within(pattern, length, search, &work, out, err);
 }

@@ -28,7 +28,14 @@ struct regular_tree {
     int32_t root;
 };
 
-/* The automaton of the tree; regular_parse's `search`. UNSUPPORTED: a limit. */
-enum status regular_compile(const struct regular_tree *tree, bool search, struct regular **out, struct error *err);
+enum { REGULAR_MAX_WORK = 1 << 23 }; /* parts, nodes and transitions that are looked at for one automaton */
+
+/* The automaton of the tree; regular_parse's `search`. UNSUPPORTED: a limit, or it needs more than *work, which becomes
+ * less by what was done. */
+enum status regular_compile(const struct regular_tree *tree, bool search, size_t *work, struct regular **out,
+                            struct error *err);
+/* regular_parse with such a limit. */
+enum status regular_parse_within(const char *pattern, size_t length, bool search, size_t *work, struct regular **out,
+                                 struct error *err);
 
 #endif

@@ -138,11 +138,21 @@ static grammar_node language_node(struct schema_compiler *c, const struct regula
     return node;
 }
 
+/* Of a language that several places may have there is one node. */
+static grammar_node single_node(struct schema_compiler *c, struct schema_language *single, const char *path)
+{
+    if (single->node < 0)
+        single->node = json_string_node(&c->nodes, language_node(c, single->language, REGULAR_JSON_STRING, path));
+    return single->node;
+}
+
 static grammar_node string_node(struct schema_compiler *c, const struct conjunction *j)
 {
     const struct json_nodes *n = &c->nodes;
+    struct schema_language *single = schema_single_language(c, j);
     int64_t least, most;
     struct regular *language;
+    if (single) return single_node(c, single, j->members[0].schema->path);
     schema_string_language(c, j, &language);
     schema_lengths_of_language(c, j, &language);
     conjunction_counts(j, "minLength", "maxLength", &least, &most);
@@ -275,7 +285,7 @@ static bool has_whole_characters(const json_t *json)
 enum status json_schema_node(const json_t *schema, const struct json_schema_options *options, struct grammar_builder *b,
                              grammar_node *out, struct error *err)
 {
-    struct schema_compiler c = {.options = options, .root = schema, .err = err};
+    struct schema_compiler c = {.options = options, .root = schema, .left = SCHEMA_MAX_WORK, .err = err};
     struct conjunction root = {0};
     *out = grammar_never(b);
     if (!json_is_boolean(schema) && !json_is_map(schema))

@@ -42,10 +42,12 @@ enum {
     ALL_TYPES = 127
 };
 
+enum { SCHEMA_MAX_WORK = 1 << 24 }; /* of automata, for one document */
+
 struct schema_block; /* of memory that lives as long as the compiler */
 struct schema_rule;
 
-/* Initialise it with options, root and err; the nodes are needed only where nodes are made. */
+/* Initialise it with options, root, left and err; the nodes are needed only where nodes are made. */
 struct schema_compiler {
     const struct json_schema_options *options;
     const json_t *root;
@@ -58,6 +60,7 @@ struct schema_compiler {
     struct schema_language { /* of a pattern or a format */
         const void *key;
         struct regular *language;
+        grammar_node node; /* its strings in quotes; -1: not made yet */
     } * languages;
     size_t num_languages, language_capacity;
     struct schema_rule *rules; /* [num_rules] of conjunctions, in the order in which they were first wanted */
@@ -67,10 +70,11 @@ struct schema_compiler {
     struct schema_block *blocks;
     size_t num_bytes; /* of all blocks */
     size_t work;      /* conjunctions that were made */
+    size_t left;      /* work that automata may still take (regular_parse_within) */
 };
 
 /* schema_compiler.c */
-void schema_compiler_free(struct schema_compiler *c); /* what it holds, but for the nodes */
+void schema_compiler_free(struct schema_compiler *c);        /* what it holds, but for the nodes */
 void *schema_alloc(struct schema_compiler *c, size_t bytes); /* zero; NULL: it has failed */
 void schema_fail(struct schema_compiler *c, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -109,8 +113,14 @@ bool conjunction_requires(const struct conjunction *j, const char *name);
 void schema_string_language(struct schema_compiler *c, const struct conjunction *j, struct regular **out);
 void schema_number_language(struct schema_compiler *c, const struct conjunction *j, bool integers,
                             struct regular **out);
+/* The language that is all that the conjunction says of strings, if one pattern or format does; NULL: there are none,
+ * or several, or bounds of lengths. It belongs to the compiler. */
+struct schema_language *schema_single_language(struct schema_compiler *c, const struct conjunction *j);
 /* Takes from *language, unless it is NULL, the strings whose lengths are out of bounds. */
 void schema_lengths_of_language(struct schema_compiler *c, const struct conjunction *j, struct regular **language);
+/* regular_intersection, which fails if it cannot be made, or takes more than is left of c->left. */
+struct regular *schema_intersection(struct schema_compiler *c, const struct regular *a, const struct regular *b,
+                                    const char *path);
 /* The names that have a pattern; it belongs to the compiler. NULL: it has failed. */
 const struct regular *schema_pattern(struct schema_compiler *c, const char *pattern, size_t length, const char *path);
 /* The language of names that are strings of the conjunction, with the bounds of lengths; NULL: any. The caller frees

@@ -5,7 +5,7 @@
 #include "base/json_value.h"
 #include "tokenizer/grammar/schema_compiler.h"
 
-enum { MAX_WORK = 1 << 20 /* conjunctions that are made for one document */ };
+enum { MAX_WORK = 1 << 18 /* conjunctions that are made for one document */ };
 
 static size_t pointer_hash(const void *pointer)
 {

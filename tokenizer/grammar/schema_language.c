@@ -3,31 +3,48 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "tokenizer/grammar/regular_state.h"
+#include "tokenizer/grammar/regular_syntax.h"
 #include "tokenizer/grammar/schema_compiler.h"
 #include "tokenizer/grammar/schema_formats.h"
 
-static const struct regular *find_language(struct schema_compiler *c, const char *pattern, size_t length, bool search,
-                                           const char *path, const char *keyword)
+static struct schema_language *find_language(struct schema_compiler *c, const char *pattern, size_t length, bool search,
+                                             const char *path, const char *keyword)
 {
     struct error why = {""};
     if (c->status) return NULL;
     for (size_t i = 0; i < c->num_languages; i++)
-        if (c->languages[i].key == pattern) return c->languages[i].language;
+        if (c->languages[i].key == pattern) return &c->languages[i];
     struct regular *language = NULL;
     if (!array_reserve(&c->languages, &c->language_capacity, c->num_languages + 1, sizeof *c->languages)) {
         schema_out_of_memory(c);
         return NULL;
     }
-    const enum status status = regular_parse(pattern, length, search, &language, &why);
+    const enum status status = regular_parse_within(pattern, length, search, &c->left, &language, &why);
     if (status) schema_fail(c, status, "%s/%s: %s", path, keyword, why.text);
     if (status) return NULL;
-    c->languages[c->num_languages++] = (struct schema_language){pattern, language};
-    return language;
+    c->languages[c->num_languages] = (struct schema_language){pattern, language, -1};
+    return &c->languages[c->num_languages++];
 }
 
 const struct regular *schema_pattern(struct schema_compiler *c, const char *pattern, size_t length, const char *path)
 {
-    return find_language(c, pattern, length, true, path, "patternProperties");
+    const struct schema_language *found = find_language(c, pattern, length, true, path, "patternProperties");
+    return found ? found->language : NULL;
+}
+
+struct regular *schema_intersection(struct schema_compiler *c, const struct regular *a, const struct regular *b,
+                                    const char *path)
+{
+    if (c->status) return NULL;
+    const size_t pairs = (size_t)a->num_states * (size_t)b->num_states;
+    const size_t work = pairs < REGULAR_MAX_STATES ? pairs : REGULAR_MAX_STATES;
+    struct regular *both = work <= c->left ? regular_intersection(a, b) : NULL;
+    c->left -= work <= c->left ? work : c->left;
+    if (!both)
+        schema_fail(c, STATUS_UNSUPPORTED, "%s: what patterns, formats and bounds say together is too large for quire",
+                    path);
+    return both;
 }
 
 /* Replaces *out by its intersection with `other`, or by a copy of it where *out is NULL. */
@@ -35,29 +52,51 @@ static void intersect(struct schema_compiler *c, struct regular **out, const str
 {
     if (c->status || !other) return;
     struct regular *all = *out ? NULL : regular_any(0, -1);
-    struct regular *both = regular_intersection(*out ? *out : all, other);
-    if (!both)
-        schema_fail(c, STATUS_UNSUPPORTED,
-                    "%s: what its keywords say of strings or numbers together is too large for quire", path);
+    struct regular *both = NULL;
+    if (*out || all)
+        both = schema_intersection(c, *out ? *out : all, other, path);
+    else
+        schema_out_of_memory(c);
     regular_free(*out);
     regular_free(all);
     *out = both;
 }
 
+/* The language of the keyword of s, "pattern" or "format"; NULL: it says nothing of strings, or it has failed. */
+static struct schema_language *keyword_language(struct schema_compiler *c, const struct schema *s, const char *keyword)
+{
+    const json_t *value = json_object_get(s->json, keyword);
+    if (!value) return NULL;
+    if (strcmp(keyword, "pattern") == 0)
+        return find_language(c, json_string_value(value), json_string_length(value), true, s->path, keyword);
+    const char *known = schema_format_pattern(json_string_value(value));
+    return known ? find_language(c, known, strlen(known), false, s->path, keyword) : NULL;
+}
+
+static const char *const string_keywords[] = {"pattern", "format"};
+
 void schema_string_language(struct schema_compiler *c, const struct conjunction *j, struct regular **out)
 {
     *out = NULL;
-    for (size_t i = 0; i < j->count && !c->status; i++) {
-        const struct schema *s = j->members[i].schema;
-        const json_t *pattern = json_object_get(s->json, "pattern"), *format = json_object_get(s->json, "format");
-        const char *known = format ? schema_format_pattern(json_string_value(format)) : NULL;
-        if (pattern)
-            intersect(
-                c, out,
-                find_language(c, json_string_value(pattern), json_string_length(pattern), true, s->path, "pattern"),
-                s->path);
-        if (known) intersect(c, out, find_language(c, known, strlen(known), false, s->path, "format"), s->path);
+    for (size_t i = 0; i < 2 * j->count && !c->status; i++) {
+        const struct schema *s = j->members[i / 2].schema;
+        const struct schema_language *found = keyword_language(c, s, string_keywords[i % 2]);
+        if (found) intersect(c, out, found->language, s->path);
     }
+}
+
+struct schema_language *schema_single_language(struct schema_compiler *c, const struct conjunction *j)
+{
+    struct schema_language *single = NULL;
+    int64_t least, most;
+    conjunction_counts(j, "minLength", "maxLength", &least, &most);
+    if (least > 0 || most >= 0) return NULL;
+    for (size_t i = 0; i < 2 * j->count && !c->status; i++) {
+        struct schema_language *found = keyword_language(c, j->members[i / 2].schema, string_keywords[i % 2]);
+        if (found && single && found->key != single->key) return NULL;
+        if (found) single = found;
+    }
+    return single;
 }
 
 /* Takes the texts of other lengths away, if there are bounds. */

@@ -121,13 +121,13 @@ static void split_cells(struct schema_compiler *c, struct cells *all, const stru
     struct regular *rest = regular_complement(language), *any = regular_any(0, -1);
     struct cells old = *all;
     *all = (struct cells){0};
+    if (!c->status && (!rest || !any)) schema_out_of_memory(c);
     for (size_t i = 0; i < old.count; i++) {
         struct cell in = old.cells[i], out = in;
-        in.names = regular_intersection(out.names ? out.names : any, language);
-        out.names = regular_intersection(out.names ? out.names : any, rest);
-        regular_free(old.cells[i].names);
-        if (!in.names || !out.names)
-            schema_fail(c, STATUS_UNSUPPORTED, "%s/patternProperties: the patterns are too large for quire", s->path);
+        struct regular *names = out.names;
+        in.names = schema_intersection(c, names ? names : any, language, s->path);
+        out.names = schema_intersection(c, names ? names : any, rest, s->path);
+        regular_free(names);
         in.matched = in.named = true;
         in.value = conjunction_copy(c, &out.value);
         conjunction_add_named(c, &in.value, s, "patternProperties", pattern);

@@ -5,7 +5,6 @@
 
 #include "base/json_parse.h"
 #include "base/json_value.h"
-#include "base/words.h"
 #include "tokenizer/grammar/free_text.h"
 #include "tokenizer/grammar/grammar_form.h"
 #include "tokenizer/grammar/json_schema.h"
@@ -24,34 +23,6 @@ const char *structured_kind_name(enum structured_kind kind)
     return names[kind];
 }
 
-/* ---- disable_additional_properties ---- */
-
-/* Where schemas stand in a schema: as the value of a key, as the values of an object, as the elements of a list. */
-static const char in_value[] = "items additionalProperties propertyNames not if then else contains unevaluatedItems "
-                               "unevaluatedProperties additionalItems";
-static const char in_object[] = "properties patternProperties $defs definitions dependentSchemas";
-static const char in_list[] = "anyOf oneOf allOf prefixItems items";
-
-/* Gives every schema in `schema` that has properties, and says nothing of others, additionalProperties: false. The
- * parser bounds how deep it is. False: memory ran out. */
-static bool close_objects(json_t *schema)
-{
-    const char *key, *name;
-    json_t *value, *part;
-    size_t i;
-    bool ok = true;
-    json_object_foreach(schema, key, value)
-    {
-        if (words_have(in_value, key)) ok = ok && close_objects(value);
-        if (words_have(in_object, key)) json_object_foreach(value, name, part) ok = ok && close_objects(part);
-        if (words_have(in_list, key)) json_array_foreach(value, i, part) ok = ok && close_objects(part);
-    }
-    const bool has_properties = json_object_get(schema, "properties") || json_object_get(schema, "patternProperties");
-    if (has_properties && !json_object_get(schema, "additionalProperties"))
-        ok = ok && json_object_set_new(schema, "additionalProperties", json_false()) == 0;
-    return ok;
-}
-
 /* ---- kinds ---- */
 
 /* Makes *out the value, or what the string that it is holds; the caller owns it. */
@@ -68,12 +39,6 @@ static enum status add_json(const struct structured *s, const struct json_schema
 {
     json_t *schema = NULL;
     enum status status = parse_value(s->value, &schema, err);
-    if (status == STATUS_OK && s->disable_additional_properties) {
-        json_t *closed = json_deep_copy(schema);
-        json_decref(schema);
-        schema = closed;
-        if (!closed || !close_objects(closed)) status = error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a schema");
-    }
     if (status == STATUS_OK) status = json_schema_node(schema, options, b, out, err);
     json_decref(schema);
     return status;
@@ -117,7 +82,8 @@ static enum status add_choice(const struct structured *s, struct grammar_builder
 
 static enum status add_kind(const struct structured *s, struct grammar_builder *b, grammar_node *out, struct error *err)
 {
-    const struct json_schema_options options = {.any_whitespace = !s->disable_any_whitespace};
+    const struct json_schema_options options = {.any_whitespace = !s->disable_any_whitespace,
+                                                .disable_additional_properties = s->disable_additional_properties};
     const bool wants_string = s->kind == STRUCTURED_REGEX || s->kind == STRUCTURED_GRAMMAR;
     if (wants_string && !json_is_text(s->value))
         return error_set(err, STATUS_INVALID, "it must be %s, found %s", JSON_TEXT, show_value(s->value).text);

@@ -6,7 +6,6 @@
 #include <xxhash.h>
 
 #include "base/array.h"
-#include "base/json_value.h"
 
 enum { NUM_BUCKETS = 1024 };
 
@@ -108,19 +107,51 @@ void structured_cache_free(struct structured_cache *c)
 
 /* ---- getting one ---- */
 
-/* Strings with their lengths, so that no other list is written so. */
+static bool write_bytes(struct text *out, char mark, const void *bytes, size_t length)
+{
+    return text_append(out, &mark, 1) && text_append(out, (const char *)&length, sizeof length) &&
+           text_append(out, bytes, length);
+}
+
 static bool write_list(const char *const *list, struct text *out)
 {
-    bool ok = text_append_string(out, ".");
-    for (; ok && list && *list; list++) ok = text_printf(out, "%zu:%s", strlen(*list), *list);
+    bool ok = text_append(out, ".", 1);
+    for (; ok && list && *list; list++) ok = write_bytes(out, ':', *list, strlen(*list));
     return ok;
 }
 
-/* A string as it is, which no other value begins like: a grammar may be long. */
+/* Writes the value so that no other is written alike. JSON would do, but takes ten times as long. The parser bounds how
+ * deep values are. */
 static bool write_value(const json_t *value, struct text *out)
 {
-    if (!json_is_string(value)) return json_append(out, value, JSON_COMPACT | JSON_ENCODE_ANY);
-    return text_append(out, "\"", 1) && text_append(out, json_string_value(value), json_string_length(value));
+    const json_int_t integer = json_integer_value(value);
+    const double real = json_real_value(value);
+    const char type = (char)('a' + (int)json_typeof(value));
+    const char *key;
+    json_t *part;
+    size_t i, count;
+    bool ok;
+    switch (json_typeof(value)) {
+    case JSON_STRING:
+        return write_bytes(out, type, json_string_value(value), json_string_length(value));
+    case JSON_INTEGER:
+        return write_bytes(out, type, &integer, sizeof integer);
+    case JSON_REAL:
+        return write_bytes(out, type, &real, sizeof real);
+    case JSON_ARRAY:
+        count = json_array_size(value);
+        ok = write_bytes(out, type, &count, sizeof count);
+        json_array_foreach(value, i, part) ok = ok && write_value(part, out);
+        return ok;
+    case JSON_OBJECT:
+        count = json_object_size(value);
+        ok = write_bytes(out, type, &count, sizeof count);
+        json_object_foreach((json_t *)value, key, part) ok =
+            ok && write_bytes(out, ':', key, strlen(key)) && write_value(part, out);
+        return ok;
+    default:
+        return text_append(out, &type, 1);
+    }
 }
 
 static bool write_key(const struct structured *s, struct text *out)

@@ -38,11 +38,12 @@ static int compare_first(const void *key, const void *element)
 const char *vocabulary_bytes(const struct vocabulary *v, int32_t id, bool at_start, uint32_t *length)
 {
     *length = 0;
-    if (id < 0 || id >= v->num_ids) return "";
+    if (id < 0 || id >= v->num_ids || v->spellings[id].length == 0) return NULL;
     const struct first_token *first =
         at_start && v->num_first_tokens
             ? bsearch(&id, v->first_tokens, v->num_first_tokens, sizeof *v->first_tokens, compare_first)
             : NULL;
+    if (first && !first->is_allowed) return NULL;
     *length = first ? first->length : v->spellings[id].length;
     return first ? v->first_bytes + first->offset : v->bytes + v->spellings[id].offset;
 }
@@ -88,6 +89,14 @@ static bool is_allowed(const struct vocabulary *v, const struct token_table *tab
     return !vocabulary_is_stop(v, id) && !(table->rules.strips_first_space && (token.flags & TOKEN_ADDED));
 }
 
+/* A token of spaces that are all dropped may leave more to be dropped of the next one. */
+static bool may_be_first(const struct token_table *table, struct token token, size_t first_length)
+{
+    const struct decoding_rules *rules = &table->rules;
+    if (first_length > 0) return true;
+    return rules->decoding == DECODE_SENTENCEPIECE ? !rules->strips_every_space : token.length >= rules->strip_spaces;
+}
+
 /* The bytes of a token, and those at the start if they differ. */
 static bool spell_token(struct vocabulary *v, struct spelling *s, int32_t id, size_t *first_capacity)
 {
@@ -104,7 +113,8 @@ static bool spell_token(struct vocabulary *v, struct spelling *s, int32_t id, si
     }
     if (!array_reserve(&v->first_tokens, first_capacity, v->num_first_tokens + 1, sizeof *v->first_tokens))
         return false;
-    v->first_tokens[v->num_first_tokens++] = (struct first_token){id, (uint32_t)first, (uint32_t)first_length};
+    v->first_tokens[v->num_first_tokens++] =
+        (struct first_token){id, (uint32_t)first, (uint32_t)first_length, may_be_first(s->table, token, first_length)};
     return true;
 }
 

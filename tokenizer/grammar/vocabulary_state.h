@@ -25,7 +25,8 @@ struct trie_node {
 /* A token whose bytes differ at the start of a text. */
 struct first_token {
     int32_t id;
-    uint32_t offset, length; /* of first_bytes; no bytes: it is never the first */
+    uint32_t offset, length; /* of first_bytes; none: all of it is dropped */
+    bool is_allowed;         /* what is dropped of the next token does not depend on it */
 };
 
 /* Tokens by their bytes. */
@@ -58,7 +59,8 @@ struct vocabulary {
 };
 
 bool vocabulary_is_stop(const struct vocabulary *v, int32_t id);
-/* The bytes that a token adds to a text; with `at_start` one that it begins. None: it is not allowed. */
+/* The bytes that a token adds to a text; with `at_start` one that it begins, and then perhaps none. NULL: it is never
+ * allowed. */
 const char *vocabulary_bytes(const struct vocabulary *v, int32_t id, bool at_start, uint32_t *length);
 
 static inline void mask_set(uint32_t *words, int32_t id)
