@@ -152,7 +152,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct fuzz_part rest = {(const char *)data, size};
     const struct fuzz_part body = fuzz_split(&rest, '\n');
     struct text text = {0};
-    fuzz_require(utf8_append_valid(&text, rest.bytes, rest.length) && text_append(&text, ".", 1), "no memory");
+    /* Some text comes before the first NUL, which ends it. */
+    fuzz_require(text_append(&text, ".", 1) && utf8_append_valid(&text, rest.bytes, rest.length), "no memory");
     const struct api_rules *rules = make_rules();
     try_form(rules, API_CHAT, body, text.data);
     try_form(rules, API_COMPLETION, body, text.data);
