@@ -767,7 +767,7 @@ static void masked_ids_count_as_minus_infinity(void **state)
     struct kernel_test *test = *state;
     for (int i = 0; i < test->num_backends; i++)
         for (int pass = 0; pass < 16; pass++)
-            check_masked(&test->backends[i], sizes[pass % 4], pass % 12 == 3 ? 8 : MAX_SAMPLES, &test->random);
+            check_masked(&test->backends[i], sizes[pass % 4], pass % 12 == 3 ? 40 : MAX_SAMPLES, &test->random);
 }
 
 /* Greedy samples, which take another pass. */

@@ -35,8 +35,7 @@ static int compare_symbols(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The interval that the symbol is in. */
-static int32_t find_interval(const struct alphabet *a, uint32_t symbol)
+int32_t alphabet_interval(const struct alphabet *a, uint32_t symbol)
 {
     int32_t low = 0, high = a->num_intervals - 1;
     while (low < high) {
@@ -51,7 +50,7 @@ static int32_t find_interval(const struct alphabet *a, uint32_t symbol)
 
 int32_t alphabet_class(const struct alphabet *a, uint32_t symbol)
 {
-    return a->class_of[find_interval(a, symbol)];
+    return a->class_of[alphabet_interval(a, symbol)];
 }
 
 /* Splits each class into the part in the set and the rest. `moved` [num_intervals] is scratch space. */
@@ -61,7 +60,7 @@ static void split_classes(struct alphabet *a, const struct character_set *set, i
     int32_t *inside = moved + a->num_intervals, *outside = inside + before; /* members of each class */
     memset(moved, 0, sizeof *moved * (size_t)(a->num_intervals + 2 * before));
     for (size_t r = 0; r < set->count; r++)
-        for (int32_t i = find_interval(a, set->ranges[r].first);
+        for (int32_t i = alphabet_interval(a, set->ranges[r].first);
              i < a->num_intervals && a->first[i] <= set->ranges[r].last; i++)
             moved[i] = 1;
     for (int32_t i = 0; i < a->num_intervals; i++) (moved[i] ? inside : outside)[a->class_of[i]]++;

@@ -60,6 +60,7 @@ bool alphabet_copy(struct alphabet *out, const struct alphabet *a);
  * of, arrays that the caller frees. False: no memory, or too many classes. */
 bool alphabet_join(struct alphabet *out, const struct alphabet *a, const struct alphabet *b, int32_t **a_class,
                    int32_t **b_class);
+int32_t alphabet_interval(const struct alphabet *a, uint32_t symbol); /* the interval that the symbol is in */
 int32_t alphabet_class(const struct alphabet *a, uint32_t symbol);
 /* class_of[i] becomes map[class_of[i]]; neighbours of one class become one interval. */
 void alphabet_map(struct alphabet *a, const int32_t *map, int32_t num_classes);

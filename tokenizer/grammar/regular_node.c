@@ -46,17 +46,10 @@ static int32_t class_at(const struct alphabet *a, uint32_t character, uint32_t l
     if (character < least) return *last = least - 1, a->num_classes;
     if (character > 0x10FFFF) return *last = UINT32_MAX, a->num_classes;
     if (character >= 0xD800 && character <= 0xDFFF) return *last = 0xDFFF, a->num_classes;
-    int32_t low = 0, high = a->num_intervals - 1;
-    while (low < high) {
-        const int32_t middle = (low + high + 1) / 2;
-        if (a->first[middle] <= symbol_of(character))
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    *last = low + 1 < a->num_intervals ? symbol_character(a->first[low + 1] - 1) : 0x10FFFF;
+    const int32_t i = alphabet_interval(a, symbol_of(character));
+    *last = i + 1 < a->num_intervals ? symbol_character(a->first[i + 1] - 1) : 0x10FFFF;
     if (character < 0xD800 && *last > 0xD7FF) *last = 0xD7FF;
-    return a->class_of[low];
+    return a->class_of[i];
 }
 
 /* The reference for the characters from `first` that differ in their last `depth` continuation bytes. */
