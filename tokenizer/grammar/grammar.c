@@ -50,6 +50,16 @@ static void classify_bytes(struct grammar *g)
     g->num_byte_classes = class + 1;
 }
 
+static bool find_last_bytes(struct grammar *g)
+{
+    const struct automaton *a = &g->automaton;
+    g->last_bytes = calloc(a->num_states + 1, sizeof *g->last_bytes);
+    for (size_t s = 0; g->last_bytes && s < a->num_states; s++)
+        for (int32_t e = a->states[s].first_edge; e < a->states[s + 1].first_edge; e++)
+            if (a->edges[e].last > g->last_bytes[s]) g->last_bytes[s] = a->edges[e].last;
+    return g->last_bytes != NULL;
+}
+
 /* Puts the automata together. */
 static bool join(struct grammar *g, const struct automaton *automata, const int32_t *ranks)
 {
@@ -58,7 +68,7 @@ static bool join(struct grammar *g, const struct automaton *automata, const int3
         if (!append(&g->automaton, &automata[i])) return false;
     }
     classify_bytes(g);
-    return true;
+    return find_last_bytes(g);
 }
 
 static enum status make_grammar(const struct grammar_builder *b, const struct units *u, struct grammar *g,
@@ -115,5 +125,6 @@ void grammar_free(struct grammar *g)
     if (!g || atomic_fetch_sub(&g->references, 1) > 1) return;
     automaton_free(&g->automaton);
     free(g->units);
+    free(g->last_bytes);
     free(g);
 }

@@ -16,6 +16,7 @@ struct grammar {
     struct automaton automaton; /* all of them; states and targets count from the first */
     struct grammar_unit *units; /* [num_units]; the first is the root */
     int32_t num_units;
+    uint8_t *last_bytes;       /* [num_states] the largest byte that an edge of a state reads; 0: none */
     uint8_t byte_classes[256]; /* bytes of a class are alike to all edges */
     int32_t num_byte_classes;
     bool has_empty; /* the empty text is in the grammar */

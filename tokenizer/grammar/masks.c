@@ -24,6 +24,7 @@ struct search {
     const struct vocabulary *v;
     struct place **path;        /* [longest + 1] where the bytes up to a depth lead */
     const struct loops **loops; /* [longest + 1] of these places, where they are worth while */
+    uint32_t *ends;             /* [longest + 1] of the nodes there */
     const uint32_t *whole[MASK_MAX_WHOLE];
     int32_t num_whole, num_ids;
     uint32_t *bits; /* [mask_words] in place of ids when they are many; NULL: they are not */
@@ -42,7 +43,8 @@ static struct search *begin_search(struct pushdown *p, const struct vocabulary *
     s->v = v;
     s->path = malloc(((size_t)v->longest + 1) * sizeof *s->path);
     s->loops = malloc(((size_t)v->longest + 1) * sizeof *s->loops);
-    s->failed = !s->path || !s->loops;
+    s->ends = malloc(((size_t)v->longest + 1) * sizeof *s->ends);
+    s->failed = !s->path || !s->loops || !s->ends;
     return s;
 }
 
@@ -52,6 +54,7 @@ static void end_search(struct search *s)
     free(s->bits);
     free(s->path);
     free(s->loops);
+    free(s->ends);
     free(s->exits);
     free(s);
 }
@@ -109,8 +112,12 @@ static void enter(struct search *s, const struct trie *t, uint32_t node, struct 
 {
     const struct trie_node *n = &t->nodes[node];
     s->path[n->depth] = at;
-    /* Long tokens are looked at from each place, so what follows it is not made ready for them. */
-    s->loops[n->depth] = n->end - node > FEW_NODES ? loops_find(s->p, at, t == &s->v->long_tokens) : &no_loops;
+    s->ends[n->depth] = n->end;
+    /* Long tokens are looked at from each place, so what follows it is not made ready for them; nor for few nodes. */
+    const bool is_few = n->end - node <= FEW_NODES;
+    const struct loops *known = atomic_load_explicit(&at->loops, memory_order_acquire);
+    if (!known) known = is_few ? &no_loops : loops_find(s->p, at, t == &s->v->long_tokens);
+    s->loops[n->depth] = known;
 }
 
 /* Sets the tokens below a node that lead somewhere from `from`, which is where the node's text has led to; lists the
@@ -127,7 +134,12 @@ static void walk_below(struct search *s, const struct trie *t, uint32_t node, st
             i = n->end;
             continue;
         }
-        struct place *at = pushdown_step(s->p, s->path[n->depth - 1], n->byte);
+        struct place *before = s->path[n->depth - 1];
+        if (n->byte > before->last_byte) { /* and so are all that follow below the same node */
+            i = s->ends[n->depth - 1];
+            continue;
+        }
+        struct place *at = pushdown_step(s->p, before, n->byte);
         if (!at) s->failed = true;
         if (!at || place_is_dead(at)) {
             i = n->end;

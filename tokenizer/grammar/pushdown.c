@@ -164,6 +164,10 @@ struct place *pushdown_intern_place(struct pushdown *p, struct configuration *co
     made->hash = hash;
     made->num_configurations = (int32_t)count;
     made->may_end = may_end;
+    for (size_t i = 0; i < count; i++) {
+        const uint8_t last = p->grammar->last_bytes[configurations[i].state];
+        if (last > made->last_byte) made->last_byte = last;
+    }
     if (count) memcpy(made->configurations, configurations, count * sizeof *configurations);
     p->places.slots[at] = made;
     p->places.count++;

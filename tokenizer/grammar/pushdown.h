@@ -42,7 +42,8 @@ struct place {
     struct place_row *_Atomic row; /* NULL: nothing was sought yet */
     uint32_t hash;
     int32_t num_configurations;
-    bool may_end; /* the bottom of the stacks is reached */
+    bool may_end;      /* the bottom of the stacks is reached */
+    uint8_t last_byte; /* larger ones lead nowhere */
     /* What loops.c and masks.c have found of it. */
     _Atomic uint64_t loop_classes;
     struct place *_Atomic loop_next;
