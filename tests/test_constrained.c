@@ -818,6 +818,7 @@ int main(void)
         cmocka_unit_test(what_cannot_follow_a_grammar_is_refused),
         cmocka_unit_test(aborts_and_destruction),
     };
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
     run_set_device("cuda");
     return failed + cmocka_run_group_tests_name("cuda", tests, NULL, NULL);

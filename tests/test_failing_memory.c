@@ -1,6 +1,7 @@
 /* Memory that runs out: each allocation in turn fails while an engine or a drafter is created, while a request is
- * added, when swap space grows, while an answer is parsed, and while a request of an API is read and answered. What
- * fails says so in a sentence, and what was running goes on. A build with AddressSanitizer also finds what is leaked.
+ * added, when swap space grows, while an answer is parsed, while a form becomes a constraint, and while a request of an
+ * API is read and answered. What fails says so in a sentence, and what was running goes on. A build with
+ * AddressSanitizer also finds what is leaked.
  *
  * The linker gives quire's own calls of malloc and its like to the functions below (--wrap, in CMakeLists.txt). */
 #include <setjmp.h>
@@ -21,8 +22,10 @@
 #include "runtime/prompts/answer_parser.h"
 #include "tests/support/answer_parts.h"
 #include "tests/support/api_call.h"
+#include "tests/support/must.h"
 #include "tests/support/run.h"
 #include "tests/support/toy_model.h"
+#include "tokenizer/grammar/structured.h"
 
 /* ---- allocations that fail ---- */
 
@@ -489,6 +492,66 @@ static void test_answers(void **state)
     json_decref(tools);
 }
 
+/* ---- forms of answers ---- */
+
+static const struct {
+    enum structured_kind kind;
+    const char *value;
+} forms[] = {
+    {STRUCTURED_REGEX, "\"[a-c\u00e9]+(x|y){2,3}\""},
+    {STRUCTURED_CHOICE, "[\"yes\", \"no\"]"},
+    {STRUCTURED_GRAMMAR, "\"root ::= [^a] \\\"b\\\"* | root other\\nother ::= ( . | \\\"x\\\" ){2}\""},
+    {STRUCTURED_GRAMMAR,
+     "\"start: (A | /b+/i)~2\\nA: \\\"a\\\"i | \\\"x\\\"..\\\"z\\\"\\n%import common.WS\\n%ignore WS\""},
+    {STRUCTURED_STRUCTURAL_TAG,
+     "{\"format\":{\"type\":\"triggered_tags\",\"triggers\":[\"<f\"],\"tags\":[{\"begin\":\"<f>\",\"content\":"
+     "{\"type\":\"any_text\"},\"end\":\"</f>\"}]}}"},
+};
+
+/* A cache over tokens of one byte. */
+static struct structured_cache *make_cache(struct token_table *table, struct vocabulary **vocabulary)
+{
+    struct structured_cache *cache;
+    struct error err = {""};
+    *table = (struct token_table){.rules = {.decoding = DECODE_BYTE_LEVEL}};
+    for (int32_t id = 0; id < 256; id++) assert_true(token_table_set(table, id, &(const char){(char)id}, 1, 0));
+    must(vocabulary_create(table, 256, NULL, 0, vocabulary, &err), &err);
+    must(structured_cache_create(*vocabulary, 0, &cache, &err), &err);
+    return cache;
+}
+
+/* Fails each allocation of a form in turn, then of the next form; the last try succeeds. */
+static void test_forms(void **state)
+{
+    (void)state;
+    struct token_table table;
+    struct vocabulary *vocabulary;
+    struct structured_cache *cache = make_cache(&table, &vocabulary);
+    for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
+        json_t *value = json_loads(forms[k].value, JSON_DECODE_ANY, NULL);
+        const struct structured s = {.kind = forms[k].kind, .value = value};
+        enum status status = STATUS_OUT_OF_MEMORY;
+        assert_non_null(value);
+        for (long i = 0; status != STATUS_OK; i++) {
+            struct constraint *constraint = NULL;
+            struct error err = {""};
+            fail_after(i);
+            status = structured_cache_get(cache, &s, &constraint, &err);
+            const bool came = failure_came();
+            if (status == STATUS_OK && came) fail_msg("form %zu: allocation %ld is done without", k, i);
+            /* Regular languages do not tell one that is too large from memory that ran out. */
+            if (status != STATUS_OK && status != STATUS_OUT_OF_MEMORY && status != STATUS_UNSUPPORTED)
+                fail_msg("form %zu: allocation %ld failed: status %d, \"%s\"", k, i, status, err.text);
+            if (status == STATUS_OUT_OF_MEMORY) assert_non_null(strstr(err.text, "memory"));
+            constraint_free(constraint);
+        }
+        json_decref(value);
+    }
+    structured_cache_free(cache);
+    vocabulary_free(vocabulary);
+    token_table_free(&table);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -500,6 +563,7 @@ int main(void)
         cmocka_unit_test(test_api),
         cmocka_unit_test(test_swap_space),
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_forms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

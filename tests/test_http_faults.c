@@ -426,6 +426,31 @@ static void more_connections_wait(void **state)
     http_test_stop(&t);
 }
 
+/* Connections without a request do not keep others out until they have been idle for long. */
+static void idle_connections_make_room(void **state)
+{
+    (void)state;
+    enum { COUNT = 4 };
+    struct http_client c[COUNT], next;
+    http_test_prepare(&t);
+    t.options.max_connections = COUNT;
+    t.options.idle_seconds = 3600;
+    http_test_start(&t);
+    for (int i = 0; i < COUNT; i++) {
+        open_client(&c[i]);
+        http_client_send(&c[i], "GET", i == 0 ? "/hold" : "/facts", "", NULL);
+        if (i > 0) check_status(&c[i], 200);
+    }
+    open_client(&next);
+    http_client_send(&next, "GET", "/facts", "", NULL);
+    check_status(&next, 200);
+    http_end(http_test_take(&t));
+    check_status(&c[0], 500);
+    for (int i = 0; i < COUNT; i++) http_client_close(&c[i]);
+    http_client_close(&next);
+    http_test_stop(&t);
+}
+
 /* ---- the end ---- */
 
 static void a_closing_server_answers_what_it_has(void **state)
@@ -537,6 +562,7 @@ int main(void)
         cmocka_unit_test(idle_connections_are_closed),
         cmocka_unit_test(to_await_an_answer_is_not_to_be_idle),
         cmocka_unit_test(more_connections_wait),
+        cmocka_unit_test(idle_connections_make_room),
         cmocka_unit_test_setup_teardown(a_closing_server_answers_what_it_has, start, stop),
         cmocka_unit_test(a_stopped_server_leaves_exchanges_to_be_ended),
         cmocka_unit_test(no_descriptor_is_lost),

@@ -43,13 +43,31 @@ bool api_write_head(struct text *out, const struct api_head *head, const char *p
            api_write_string(out, head->model, strlen(head->model));
 }
 
-bool api_write_chunk_end(struct text *out, const struct api_head *head, const struct api_usage *usage)
+bool api_write_prompt(struct text *out, const struct api_head *head, const struct api_event *prompt)
+{
+    const struct token_names names = {head->tokenizer, head->names_tokens};
+    const struct token_list *tokens = &prompt->prompt->tokens;
+    struct text ids = {0};
+    bool ok = true;
+    if (prompt->piece->prompt_logprobs && !prompt->prompt->openai.implies_prompt_logprobs)
+        ok = text_append_string(out, ",\"prompt_logprobs\":") && prompt_logprobs_write(out, names, prompt->piece);
+    if (head->has_token_ids)
+        ok = ok && api_write_ids(&ids, tokens->ids, tokens->count) &&
+             text_append_string(out, ",\"prompt_token_ids\":[") && api_write_text(out, &ids) &&
+             text_append(out, "]", 1);
+    text_free(&ids);
+    return ok;
+}
+
+bool api_write_chunk_end(struct text *out, const struct api_head *head, const struct api_usage *usage,
+                         const struct api_event *prompt)
 {
     bool ok = text_append(out, "]", 1);
     if (head->continuous_usage)
         ok = ok && text_append_string(out, ",\"usage\":") && api_write_usage(out, usage);
     else if (head->include_usage)
         ok = ok && text_append_string(out, ",\"usage\":null");
+    if (prompt) ok = ok && api_write_prompt(out, head, prompt);
     return ok && text_append(out, "}\n\n", 3);
 }
 
@@ -69,21 +87,5 @@ bool api_write_token_ids(struct text *out, const struct api_head *head, struct t
     const bool ok =
         text_append_string(out, ",\"token_ids\":[") && api_write_text(out, list) && text_append(out, "]", 1);
     text_clear(list);
-    return ok;
-}
-
-bool api_write_prompt(struct text *out, const struct api_head *head, const struct api_event *prompt)
-{
-    const struct token_names names = {head->tokenizer, head->names_tokens};
-    const struct token_list *tokens = &prompt->prompt->tokens;
-    struct text ids = {0};
-    bool ok = true;
-    if (prompt->piece->prompt_logprobs && !prompt->prompt->openai.implies_prompt_logprobs)
-        ok = text_append_string(out, ",\"prompt_logprobs\":") && prompt_logprobs_write(out, names, prompt->piece);
-    if (head->has_token_ids)
-        ok = ok && api_write_ids(&ids, tokens->ids, tokens->count) &&
-             text_append_string(out, ",\"prompt_token_ids\":[") && api_write_text(out, &ids) &&
-             text_append(out, "]", 1);
-    text_free(&ids);
     return ok;
 }

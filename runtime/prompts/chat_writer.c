@@ -62,7 +62,7 @@ static bool take_token(struct chat_writer *w, const struct api_event *e)
     return ok && chat_logprob_append(&c->logprobs, names, &t);
 }
 
-/* {"id","type","function":{"name","arguments" up to the beginning of the arguments, or with `index` before all that. */
+/* The members of a call, up to the inside of its arguments. */
 static bool write_call(struct text *out, const struct answer_part *part)
 {
     return text_append_string(out, "\"id\":") && api_write_string(out, part->id, strlen(part->id)) &&
@@ -86,19 +86,15 @@ static bool end_chunk(struct chat_writer *w, const struct api_event *e, struct t
         ok = ok && api_write_finish(out, e);
     else
         ok = ok && text_append_string(out, API_NOT_FINISHED);
-    return ok && text_append(out, "}", 1) && api_write_chunk_end(out, &w->head, &e->usage);
+    return ok && text_append(out, "}", 1) && api_write_chunk_end(out, &w->head, &e->usage, NULL);
 }
 
 /* The first chunk of a choice: the role; of choice 0 what was asked for of the prompt, too. */
 static bool send_role(struct chat_writer *w, const struct api_event *e, int32_t choice, struct text *out)
 {
-    bool ok =
-        begin_chunk(w, choice, out) &&
-        text_append_string(out, "\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null" API_NOT_FINISHED "}") &&
-        api_write_chunk_end(out, &w->head, &e->usage);
-    if (!ok || choice > 0) return ok;
-    out->length -= strlen("}\n\n");
-    return api_write_prompt(out, &w->head, e) && text_append(out, "}\n\n", 3);
+    return begin_chunk(w, choice, out) &&
+           text_append_string(out, "\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null" API_NOT_FINISHED "}") &&
+           api_write_chunk_end(out, &w->head, &e->usage, choice == 0 ? e : NULL);
 }
 
 /* Under both of its names: vLLM's, and the one that it had before. */
@@ -180,7 +176,7 @@ static bool keep_part(struct chat_choice *c, const struct answer_part *part)
     return true;
 }
 
-/* NAME":"TEXT" where there is a text. */
+/* ,"NAME":"TEXT" where there is a text. */
 static bool write_field(struct text *out, const char *name, const struct text *text)
 {
     return text->length == 0 ||

@@ -94,7 +94,7 @@ static bool end_chunk(struct completion_writer *w, int32_t choice, const struct 
     else
         ok = ok && text_append_string(out, API_NOT_FINISHED);
     ok = ok && api_write_text(out, &c->prompt) && text_append(out, "}", 1) &&
-         api_write_chunk_end(out, &w->head, &e->usage);
+         api_write_chunk_end(out, &w->head, &e->usage, NULL);
     text_clear(&c->prompt);
     return ok;
 }

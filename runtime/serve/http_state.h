@@ -129,9 +129,25 @@ void *http_worker_run(void *worker);
 void http_worker_wake(struct http_worker *w, bool always);
 /* Puts the exchange into the inbox. */
 void http_worker_tell(struct http_worker *w, struct http_exchange *x);
+
+/* ---- http_connection.c ---- */
+
+#define HTTP_NEVER 1e18 /* seconds */
+
+bool http_server_is_full(struct http_server *s);
+void http_worker_count_connection(struct http_worker *w, int change);
+/* What libmicrohttpd calls when a connection begins and ends. */
+void http_connection_notice(void *worker, struct MHD_Connection *handle, void **context,
+                            enum MHD_ConnectionNotificationCode code);
 /* The connection has the head of a request, or waits for the next. */
 void http_connection_set_exchange(struct http_connection *c, struct http_exchange *x);
 void http_connection_set_whole(struct http_connection *c); /* the request */
+/* The client sends nothing more. If it awaits an answer, it is taken to be gone: what TCP tells of both is the same. */
+void http_connection_half_closed(struct http_connection *c);
+/* To be called after libmicrohttpd has looked at the connections that are half closed. */
+void http_connections_repeat_ends(struct http_worker *w);
+/* Closes connections whose requests take too long. Returns when the next will have. */
+double http_connections_close_idle(struct http_worker *w, double now);
 
 /* ---- http_request.c: what libmicrohttpd calls ---- */
 

@@ -1,5 +1,4 @@
-/* A worker of the HTTP server: what it waits for, and its connections. */
-#include <arpa/inet.h>
+/* A worker of the HTTP server: what it waits for and does, and how connections come to it. */
 #include <errno.h>
 #include <limits.h>
 #include <netinet/tcp.h>
@@ -14,171 +13,10 @@
 #include "base/clock.h"
 #include "runtime/serve/http_state.h"
 
-static const double NEVER = 1e18;
 static const double SECONDS_TO_END = 2;       /* that whole answers have to be sent when the server stops */
 static const double SECONDS_TO_ACCEPT = 0.1;  /* until a connection is accepted again that the system has refused */
 static const double SECONDS_TO_WARN = 60;     /* until that is said again */
 enum { MAX_EVENTS = 128, MAX_ACCEPTED = 64 }; /* in one turn */
-
-/* ---- the lists of connections ---- */
-
-static void unlink_connection(struct http_connection *c)
-{
-    struct http_connection_list *l = c->list;
-    *(c->previous ? &c->previous->next : &l->first) = c->next;
-    *(c->next ? &c->next->previous : &l->last) = c->previous;
-}
-
-static void append_connection(struct http_connection_list *l, struct http_connection *c)
-{
-    c->list = l;
-    c->previous = l->last;
-    c->next = NULL;
-    *(l->last ? &l->last->next : &l->first) = c;
-    l->last = c;
-}
-
-static void move_connection(struct http_connection *c, struct http_connection_list *l)
-{
-    unlink_connection(c);
-    append_connection(l, c);
-    c->since = clock_seconds();
-}
-
-void http_connection_set_exchange(struct http_connection *c, struct http_exchange *x)
-{
-    struct http_worker *w = c->worker;
-    w->num_exchanges += (x != NULL) - (c->exchange != NULL);
-    c->exchange = x;
-    move_connection(c, x ? &w->reading : &w->waiting);
-}
-
-void http_connection_set_whole(struct http_connection *c)
-{
-    move_connection(c, &c->worker->busy);
-}
-
-/* Closes connections that have been in the list for so long: libmicrohttpd sees their end. Returns when the next will
- * have been. */
-static double close_late(struct http_worker *w, struct http_connection_list *l, double now, double seconds)
-{
-    while (l->first) {
-        struct http_connection *c = l->first;
-        if (now < c->since + seconds) return c->since + seconds;
-        shutdown(c->fd, SHUT_RDWR);
-        move_connection(c, &w->busy);
-    }
-    return NEVER;
-}
-
-/* A request must be whole in time, also if a byte of it comes now and then. That bytes come at all libmicrohttpd sees
- * to. A server that ends awaits no request. */
-static double close_idle(struct http_worker *w, double now)
-{
-    enum { BODY = 5 }; /* a body may take so many times as long as a head */
-    const double idle = w->server->options.idle_seconds;
-    const double head = close_late(w, &w->waiting, now, atomic_load(&w->server->closing) ? 0 : idle);
-    const double body = close_late(w, &w->reading, now, BODY * idle);
-    return head < body ? head : body;
-}
-
-/* ---- a connection begins and ends ---- */
-
-static void write_peer(struct MHD_Connection *handle, char *out, size_t size)
-{
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const struct sockaddr *a = info ? info->client_addr : NULL;
-    snprintf(out, size, "unix");
-    if (a && a->sa_family == AF_INET)
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, out, (socklen_t)size);
-    if (!a || a->sa_family != AF_INET6) return;
-    const struct in6_addr *ip = &((const struct sockaddr_in6 *)a)->sin6_addr;
-    if (IN6_IS_ADDR_V4MAPPED(ip))
-        inet_ntop(AF_INET, &ip->s6_addr[12], out, (socklen_t)size);
-    else
-        inet_ntop(AF_INET6, ip, out, (socklen_t)size);
-}
-
-static void begin_connection(struct http_worker *w, struct MHD_Connection *handle, void **context)
-{
-    w->was_told = true;
-    struct http_connection *c = *context = calloc(1, sizeof *c);
-    if (!c) return;
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = c};
-    c->worker = w;
-    c->handle = handle;
-    c->fd = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    c->since = clock_seconds();
-    write_peer(handle, c->peer, sizeof c->peer);
-    append_connection(&w->waiting, c);
-    /* Without it the end of this connection is noticed when something is sent. */
-    epoll_ctl(w->epoll, EPOLL_CTL_ADD, c->fd, &event);
-}
-
-static void count_connection(struct http_worker *w, int change)
-{
-    struct http_server *s = w->server;
-    atomic_fetch_add(&w->connections, change);
-    const int before = atomic_fetch_add(&s->num_connections, change);
-    if (change < 0 && before == s->options.max_connections) http_worker_wake(&s->workers[0], true);
-}
-
-static void forget_half_closed(struct http_worker *w, struct http_connection *c)
-{
-    struct http_connection **at = &w->half_closed;
-    while (*at && *at != c) at = &(*at)->next_half_closed;
-    if (*at) *at = c->next_half_closed;
-}
-
-static void end_connection(struct http_worker *w, void **context)
-{
-    struct http_connection *c = *context;
-    count_connection(w, -1);
-    if (!c) return;
-    epoll_ctl(w->epoll, EPOLL_CTL_DEL, c->fd, NULL);
-    if (c->half_closed) forget_half_closed(w, c);
-    unlink_connection(c);
-    free(c);
-    *context = NULL;
-}
-
-static void notice_connection(void *worker, struct MHD_Connection *handle, void **context,
-                              enum MHD_ConnectionNotificationCode code)
-{
-    if (code == MHD_CONNECTION_NOTIFY_STARTED)
-        begin_connection(worker, handle, context);
-    else
-        end_connection(worker, context);
-}
-
-/* The client sends nothing more. If it awaits an answer, it is taken to be gone: what TCP tells of both is the same. */
-static void notice_half_close(struct http_connection *c)
-{
-    struct http_exchange *x = c->exchange;
-    if (!c->half_closed) {
-        c->next_half_closed = c->worker->half_closed;
-        c->worker->half_closed = c;
-    }
-    c->half_closed = true;
-    if (!x) return;
-    pthread_mutex_lock(&x->lock);
-    if (x->suspended) {
-        http_exchange_lose(x);
-        http_exchange_resume(x);
-    }
-    pthread_mutex_unlock(&x->lock);
-}
-
-/* libmicrohttpd 0.9.75 overlooks the end of what a client sends if it came together with the last bytes: it reads them
- * and waits for another event. This makes one; what is not read stays readable. */
-static void repeat_ends(struct http_worker *w)
-{
-    while (w->half_closed) {
-        struct http_connection *c = w->half_closed;
-        w->half_closed = c->next_half_closed;
-        shutdown(c->fd, SHUT_RD);
-    }
-}
 
 /* ---- accepting ---- */
 
@@ -197,13 +35,13 @@ static void add_connection(struct http_worker *w, const struct http_new_connecti
     w->was_told = false;
     if (!w->daemon) { /* the server has stopped meanwhile */
         close(n->fd);
-        count_connection(w, -1);
+        http_worker_count_connection(w, -1);
         return;
     }
     if (n->address.ss_family != AF_UNIX) set_options(n->fd);
     if (MHD_add_connection(w->daemon, n->fd, (const struct sockaddr *)&n->address, n->address_length) == MHD_NO &&
         !w->was_told)
-        count_connection(w, -1);
+        http_worker_count_connection(w, -1);
 }
 
 static void give_connection(struct http_server *s, const struct http_new_connection *n)
@@ -211,7 +49,7 @@ static void give_connection(struct http_server *s, const struct http_new_connect
     struct http_worker *w = &s->workers[0];
     for (int i = 1; i < s->num_workers; i++)
         if (atomic_load(&s->workers[i].connections) < atomic_load(&w->connections)) w = &s->workers[i];
-    count_connection(w, 1);
+    http_worker_count_connection(w, 1);
     if (w == &s->workers[0]) {
         add_connection(w, n);
         return;
@@ -219,7 +57,7 @@ static void give_connection(struct http_server *s, const struct http_new_connect
     struct http_new_connection *copy = malloc(sizeof *copy);
     if (!copy) {
         close(n->fd);
-        count_connection(w, -1);
+        http_worker_count_connection(w, -1);
         return;
     }
     *copy = *n;
@@ -247,7 +85,7 @@ static void refuse_for_now(struct http_server *s, int error)
 
 static void accept_some(struct http_server *s, int listener)
 {
-    for (int i = 0; i < MAX_ACCEPTED && atomic_load(&s->num_connections) < s->options.max_connections; i++) {
+    for (int i = 0; i < MAX_ACCEPTED && !http_server_is_full(s); i++) {
         struct http_new_connection n = {.address_length = sizeof n.address};
         n.fd = accept4(listener, (struct sockaddr *)&n.address, &n.address_length, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (n.fd >= 0) {
@@ -265,8 +103,7 @@ static void accept_some(struct http_server *s, int listener)
 static void watch_listener(struct http_worker *w, double now)
 {
     struct http_server *s = w->server;
-    const bool accepts = !atomic_load(&s->closing) && now >= s->accept_again &&
-                         atomic_load(&s->num_connections) < s->options.max_connections;
+    const bool accepts = !atomic_load(&s->closing) && now >= s->accept_again && !http_server_is_full(s);
     if (accepts != s->accepting)
         for (int i = 0; i < s->listener.count; i++) {
             struct epoll_event event = {.events = EPOLLIN, .data.ptr = &s->listener.fds[i]};
@@ -361,7 +198,7 @@ static void look_at_events(struct http_worker *w, const struct epoll_event *even
         else if (is_listener(w->server, what))
             accept_some(w->server, *(int *)what);
         else if (what != w->daemon)
-            notice_half_close(what);
+            http_connection_half_closed(what);
     }
 }
 
@@ -369,7 +206,7 @@ static void turn(struct http_worker *w, double end)
 {
     struct http_server *s = w->server;
     struct epoll_event events[MAX_EVENTS];
-    const double now = clock_seconds(), next = close_idle(w, now);
+    const double now = clock_seconds(), next = http_connections_close_idle(w, now);
     if (next < end) end = next;
     if (w == &s->workers[0]) {
         watch_listener(w, now);
@@ -379,7 +216,7 @@ static void turn(struct http_worker *w, double end)
     look_at_events(w, events, count);
     empty_inbox(w);
     MHD_run(w->daemon);
-    repeat_ends(w);
+    http_connections_repeat_ends(w);
 }
 
 static void lose_exchanges_of(struct http_connection_list *l)
@@ -409,7 +246,7 @@ void *http_worker_run(void *worker)
     struct http_worker *w = worker;
     struct http_server *s = w->server;
     pthread_setname_np(pthread_self(), "http");
-    while (!atomic_load(&s->stopping)) turn(w, NEVER);
+    while (!atomic_load(&s->stopping)) turn(w, HTTP_NEVER);
     lose_exchanges(w);
     const double end = clock_seconds() + SECONDS_TO_END;
     while (w->num_exchanges > 0 && clock_seconds() < end) turn(w, end);
@@ -443,7 +280,7 @@ static bool start_daemon(struct http_worker *w, const char *certificate, const c
     w->daemon =
         MHD_start_daemon(flags | (certificate ? MHD_USE_TLS : 0), 0, NULL, NULL, http_request_continue, w,
                          MHD_OPTION_EXTERNAL_LOGGER, write_log, w, MHD_OPTION_NOTIFY_COMPLETED, http_request_completed,
-                         w, MHD_OPTION_NOTIFY_CONNECTION, notice_connection, w, MHD_OPTION_CONNECTION_LIMIT,
+                         w, MHD_OPTION_NOTIFY_CONNECTION, http_connection_notice, w, MHD_OPTION_CONNECTION_LIMIT,
                          (unsigned int)o->max_connections + 1, MHD_OPTION_CONNECTION_TIMEOUT,
                          (unsigned int)o->idle_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, o->max_head + SLACK,
                          MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, certificate ? tls : none, MHD_OPTION_END);

@@ -40,7 +40,7 @@ enum status grammar_pattern_node(const char *pattern, size_t length, struct gram
     enum status status = regular_parse(pattern, length, false, &language, err);
     *out = grammar_never(b);
     if (status == STATUS_OK && !regular_node(language, REGULAR_PLAIN, b, out))
-        status = error_set(err, STATUS_UNSUPPORTED, "the regular expression is too large");
+        status = error_set(err, STATUS_UNSUPPORTED, "the regular expression is too large, or memory ran out");
     regular_free(language);
     return status;
 }
