@@ -499,6 +499,12 @@ static const struct {
     const char *value;
 } forms[] = {
     {STRUCTURED_REGEX, "\"[a-c\u00e9]+(x|y){2,3}\""},
+    {STRUCTURED_JSON, "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\",\"minimum\":5,\"multipleOf\":3}"
+                      ",\"b\":{\"anyOf\":[{\"enum\":"
+                      "[1,{\"x\":2.5}]},{\"type\":\"string\",\"pattern\":\"^(?=a)\",\"maxLength\":4}]},\"c\":{\"$ref\":"
+                      "\"#\"}},\"patternProperties\":"
+                      "{\"^x\":{\"type\":\"array\",\"prefixItems\":[{\"oneOf\":[{\"const\":1},{\"type\":\"null\"}]}]}},"
+                      "\"maxProperties\":3}"},
     {STRUCTURED_CHOICE, "[\"yes\", \"no\"]"},
     {STRUCTURED_GRAMMAR, "\"root ::= [^a] \\\"b\\\"* | root other\\nother ::= ( . | \\\"x\\\" ){2}\""},
     {STRUCTURED_GRAMMAR,

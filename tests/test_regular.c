@@ -77,6 +77,9 @@ static const struct {
     {"\\p{L}\\P{L}", {"a1", "\xe4\xb8\xad\xef\xbc\x81"}, {"aa", "1a"}},
     {"\\p{Script=Greek}\\p{sc=Cyrillic}[\\p{Han}x]", {"\xce\xb1\xd0\xb6\xe4\xb8\xad", "\xce\xb1\xd0\xb6x"}, {"abx"}},
     {"\\p{Nd}\\pN", {"1\xd9\xa1"}, {"1a"}},
+    {"(?=.*\\d)(?!.*\\s)[a-z0-9 ]{3,}", {"ab1", "123x"}, {"abc", "a1", "ab 1", ""}},
+    {"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$", {"-1.5", "0", "+.5", "7."}, {"", "-", ".", "+.", "1.2.3"}},
+    {"(?=a|b).(?:x|y)", {"ax", "by"}, {"cx", "a"}},
     {"(((a*)*)*)*b", {"b", "aab"}, {"", "a"}},
     {"(|a)+", {"", "aaa"}, {"b"}},
 };
@@ -99,9 +102,20 @@ static void test_search(void **state)
     (void)state;
     static const struct {
         const char *pattern, *yes, *no;
-    } cases[] = {{"b", "abc", "ac"},      {"^b", "bc", "abc"},      {"b$", "ab", "abc"},        {"^b$", "b", "bb"},
-                 {"^a|c$", "xyc", "xay"}, {"(^|-)x", "a-x-", "ax"}, {"a\\n*$", "ba\n\n", "ab"}, {"a.*b", "xaybz", "ba"},
-                 {"^", "", NULL},         {"", "x", NULL},          {"x$y|z", "z", "xy"},       {"[]|q", "q", "r"}};
+    } cases[] = {{"b", "abc", "ac"},
+                 {"^b", "bc", "abc"},
+                 {"b$", "ab", "abc"},
+                 {"^b$", "b", "bb"},
+                 {"^a|c$", "xyc", "xay"},
+                 {"(^|-)x", "a-x-", "ax"},
+                 {"a\\n*$", "ba\n\n", "ab"},
+                 {"a.*b", "xaybz", "ba"},
+                 {"^", "", NULL},
+                 {"", "x", NULL},
+                 {"x$y|z", "z", "xy"},
+                 {"[]|q", "q", "r"},
+                 {"^(?=.*b)a", "axb", "ax"},
+                 {"^(?!.*b$)a", "abx", "xb"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct regular *r = parse(cases[i].pattern, true);
         if (!matches(r, cases[i].yes)) fail_msg("%s is not found in %s", cases[i].pattern, cases[i].yes);
@@ -120,7 +134,11 @@ static void test_refused(void **state)
     } cases[] = {
         {"a(?=b)", STATUS_UNSUPPORTED,
          "character 2 of the regular expression: quire does not support lookahead, (?=...)"},
-        {"(?!b)", STATUS_UNSUPPORTED, "lookahead, (?!...)"},
+        {"a(?!b)", STATUS_UNSUPPORTED, "lookahead, (?!...)"},
+        {"(?=b)", STATUS_UNSUPPORTED, "lookahead, (?=...)"},
+        {"^(?=b)b|c", STATUS_UNSUPPORTED, "only where no alternatives follow it"},
+        {"^(?=b", STATUS_INVALID, "character 2 of the regular expression: this ( has no )"},
+        {"^(?=b)*", STATUS_INVALID, "there is nothing to repeat"},
         {"(?<=b)", STATUS_UNSUPPORTED, "lookbehind"},
         {"(?<!b)", STATUS_UNSUPPORTED, "lookbehind"},
         {"(?>b)", STATUS_UNSUPPORTED, "atomic groups"},
@@ -290,6 +308,18 @@ static void random_pattern(struct random *r, int depth, struct text *out)
     }
 }
 
+/* A pattern, of which every fourth looks ahead from the beginning of the text. */
+static void random_whole_pattern(struct random *r, struct text *out)
+{
+    const uint64_t kind = random_bits(r) % 8;
+    if (kind < 2) {
+        text_append_string(out, kind == 0 ? "^(?=" : "^(?!");
+        random_pattern(r, 3, out);
+        text_append_string(out, ")");
+    }
+    random_pattern(r, 4, out);
+}
+
 static bool pcre2_finds(const pcre2_code *code, const char *text, size_t length)
 {
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
@@ -311,7 +341,7 @@ static void test_random(void **state)
         int number;
         PCRE2_SIZE offset;
         text_clear(&pattern);
-        random_pattern(&random, 4, &pattern);
+        random_whole_pattern(&random, &pattern);
         pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern.data, pattern.length, PCRE2_UTF | PCRE2_DOLLAR_ENDONLY,
                                          &number, &offset, NULL);
         assert_non_null(code);

@@ -129,26 +129,28 @@ static bool append_scalar(struct text *out, const json_t *value)
     return text_append_string(out, json_is_true(value) ? "true" : json_is_false(value) ? "false" : "null");
 }
 
-static grammar_node scalar_node(const struct json_nodes *n, const json_t *value)
+static grammar_node scalar_node(struct json_nodes *n, const json_t *value)
 {
     struct text text = {0};
     const bool written = append_scalar(&text, value);
     const grammar_node node = written ? grammar_bytes(n->b, text.data, text.length) : grammar_never(n->b);
+    n->failed = n->failed || !written;
     text_free(&text);
     return node;
 }
 
-grammar_node json_text_node(const struct json_nodes *n, const char *text, size_t length)
+grammar_node json_text_node(struct json_nodes *n, const char *text, size_t length)
 {
     struct text out = {0};
     const bool written = append_escaped(&out, text, length);
     const grammar_node node = written ? grammar_bytes(n->b, out.data, out.length) : grammar_never(n->b);
+    n->failed = n->failed || !written;
     text_free(&out);
     return node;
 }
 
 /* The elements or members, with commas between them. */
-static grammar_node inside_node(const struct json_nodes *n, const json_t *value)
+static grammar_node inside_node(struct json_nodes *n, const json_t *value)
 {
     grammar_node list = grammar_empty(n->b);
     bool first = true;
@@ -173,7 +175,7 @@ static grammar_node inside_node(const struct json_nodes *n, const json_t *value)
     return list;
 }
 
-grammar_node json_value_node(const struct json_nodes *n, const json_t *value)
+grammar_node json_value_node(struct json_nodes *n, const json_t *value)
 {
     if (json_is_array(value)) return json_brackets_node(n, "[]", inside_node(n, value));
     if (json_is_map(value)) return json_brackets_node(n, "{}", inside_node(n, value));

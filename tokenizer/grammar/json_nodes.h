@@ -12,6 +12,7 @@ struct json_nodes {
     grammar_node quote, character; /* of a string */
     grammar_node string, integer, number, boolean, null;
     int32_t value; /* the rule of any value */
+    bool failed;   /* there was no memory for a text or a value */
 };
 /* False: no memory. */
 bool json_nodes_make(struct json_nodes *n, const struct json_schema_options *options, struct grammar_builder *b);
@@ -25,8 +26,8 @@ grammar_node json_list_node(const struct json_nodes *n, grammar_node part, int32
 grammar_node json_member_node(const struct json_nodes *n, grammar_node name,
                               grammar_node value); /* the name in quotes */
 /* This text, in quotes. */
-grammar_node json_text_node(const struct json_nodes *n, const char *text, size_t length);
+grammar_node json_text_node(struct json_nodes *n, const char *text, size_t length);
 /* This value. */
-grammar_node json_value_node(const struct json_nodes *n, const json_t *value);
+grammar_node json_value_node(struct json_nodes *n, const json_t *value);
 
 #endif

@@ -37,6 +37,7 @@ struct json_schema_options {
 enum status json_schema_node(const json_t *schema, const struct json_schema_options *options, struct grammar_builder *b,
                              grammar_node *out, struct error *err);
 /* Any JSON object, as response_format {"type": "json_object"} wants it. */
-grammar_node json_object_node(const struct json_schema_options *options, struct grammar_builder *b);
+enum status json_object_node(const struct json_schema_options *options, struct grammar_builder *b, grammar_node *out,
+                             struct error *err);
 
 #endif

@@ -14,11 +14,11 @@ void regular_free(struct regular *r); /* NULL is allowed */
 
 /* A regular expression. What structured_outputs and JSON Schema's pattern have in common: alternatives, groups
  * (capturing and not, named), quantifiers greedy and lazy, classes and negated classes, \d \w \s \D \W \S, \uXXXX,
- * \u{...}, \xXX, \p{L} and its kin by general category and script, ".", the flags (?i) and (?s), and ^, $, \A and \Z
- * for the beginning and the end of the text. Classes are those of ECMA-262: \d is 0 to 9. UNSUPPORTED, by name and
- * place: lookahead, lookbehind, back-references, \b, possessive repetition. INVALID: no regular expression. `search`:
- * the texts in which a match is somewhere, as with JSON Schema's pattern; else those that match as a whole, as with
- * structured_outputs.regex. */
+ * \u{...}, \xXX, \p{L} and its kin by general category and script, ".", the flags (?i) and (?s), ^, $, \A and \Z for
+ * the beginning and the end of the text, and lookahead at its beginning, as in ^(?=.*\d)(?!.*\s).{8,}$. Classes are
+ * those of ECMA-262: \d is 0 to 9. UNSUPPORTED, by name and place: other lookahead, lookbehind, back-references, \b,
+ * possessive repetition. INVALID: no regular expression. `search`: the texts in which a match is somewhere, as with
+ * JSON Schema's pattern; else those that match as a whole, as with structured_outputs.regex. */
 enum status regular_parse(const char *pattern, size_t length, bool search, struct regular **out, struct error *err);
 
 /* These texts, in UTF-8. */

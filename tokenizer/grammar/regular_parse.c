@@ -249,19 +249,57 @@ static int32_t parse_choice(struct regular_parser *p)
     return choice;
 }
 
+/* Lookahead at the beginning of the text, as in ^(?=.*\d)(?!.*\s).{8,}$: the texts that all groups allow. *all stays
+ * NULL if there is none. It is refused before alternatives, of which it would be a part of the first alone. */
+static void parse_lookahead(struct regular_parser *p, bool search, size_t *work, struct regular **all)
+{
+    if (!regular_take(p, "^") && search) return;
+    while (!p->status && (regular_peek(p, "(?=") || regular_peek(p, "(?!"))) {
+        const size_t start = p->at;
+        const bool negative = p->pattern[start + 2] == '!';
+        p->at += 3;
+        parse_choice(p);
+        if (!p->status && !regular_peek(p, ")")) regular_fail(p, STATUS_INVALID, start, "this ( has no )");
+        if (!p->status)
+            p->status = regular_look_ahead(p->pattern + start + 3, p->at - start - 3, negative, work, all, p->err);
+        p->at++;
+    }
+}
+
+/* What follows the lookahead, from the beginning of the text. */
+static void parse_rest(struct regular_parser *p)
+{
+    const size_t start = p->at;
+    const int32_t begin = add_part(p, (struct regular_part){.kind = REGULAR_BEGIN}), rest = parse_choice(p);
+    if (!p->status && p->tree.parts[rest].child != p->tree.parts[rest].last_child)
+        regular_fail(p, STATUS_UNSUPPORTED, start, "quire supports lookahead only where no alternatives follow it");
+    p->tree.root = add_part(p, (struct regular_part){.kind = REGULAR_SEQUENCE});
+    add_child(p, p->tree.root, begin);
+    add_child(p, p->tree.root, rest);
+}
+
 enum status regular_parse_within(const char *pattern, size_t length, bool search, size_t *work, struct regular **out,
                                  struct error *err)
 {
     struct regular_parser p = {.pattern = pattern, .length = length, .err = err};
+    struct regular *ahead = NULL;
     *out = NULL;
     if (utf8_valid_prefix(pattern, length) < length)
         return error_set(err, STATUS_INVALID, "the regular expression is not UTF-8");
-    p.tree.root = parse_choice(&p);
+    parse_lookahead(&p, search, work, &ahead);
+    if (ahead) {
+        parse_rest(&p);
+    } else if (!p.status) {
+        p.at = 0;
+        p.tree.root = parse_choice(&p);
+    }
     if (p.at < length) regular_fail(&p, STATUS_INVALID, p.at, "this ) has no (");
     if (!p.status) p.status = regular_compile(&p.tree, search, work, out, err);
+    if (!p.status && ahead) p.status = regular_narrow(ahead, out, err);
     for (size_t i = 0; i < p.tree.num_sets; i++) character_set_free(&p.tree.sets[i]);
     free(p.tree.sets);
     free(p.tree.parts);
+    regular_free(ahead);
     return p.status;
 }
 

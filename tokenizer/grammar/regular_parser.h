@@ -1,4 +1,4 @@
-/* What the readers of a regular expression share: regular_parse.c and regular_class.c. */
+/* What the readers of a regular expression share: regular_parse.c, regular_class.c and regular_lookahead.c. */
 #ifndef QUIRE_TOKENIZER_GRAMMAR_REGULAR_PARSER_H
 #define QUIRE_TOKENIZER_GRAMMAR_REGULAR_PARSER_H
 
@@ -18,5 +18,11 @@ struct regular_parser {
 enum status regular_fail(struct regular_parser *p, enum status status, size_t at, const char *what);
 bool regular_peek(const struct regular_parser *p, const char *word); /* the word comes next */
 bool regular_take(struct regular_parser *p, const char *word);       /* ... and is read */
+
+/* regular_lookahead.c. *all becomes its intersection with `other`; NULL after a failure. */
+enum status regular_narrow(const struct regular *other, struct regular **all, struct error *err);
+/* ... with the texts that begin with a match of pattern[length], or if `negative` do not; *all NULL: all texts. */
+enum status regular_look_ahead(const char *pattern, size_t length, bool negative, size_t *work, struct regular **all,
+                               struct error *err);
 
 #endif

@@ -299,14 +299,19 @@ enum status json_schema_node(const json_t *schema, const struct json_schema_opti
         const struct conjunction j = c.rules[i].conjunction;
         grammar_define(b, c.rules[i].rule, c.status ? grammar_never(b) : conjunction_node(&c, &j));
     }
+    if (c.nodes.failed) schema_out_of_memory(&c);
     schema_compiler_free(&c);
     return c.status;
 }
 
-grammar_node json_object_node(const struct json_schema_options *options, struct grammar_builder *b)
+enum status json_object_node(const struct json_schema_options *options, struct grammar_builder *b, grammar_node *out,
+                             struct error *err)
 {
     struct json_nodes n;
-    if (!json_nodes_make(&n, options, b)) return grammar_never(b);
+    *out = grammar_never(b);
+    if (!json_nodes_make(&n, options, b))
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a grammar of JSON");
     const grammar_node member = json_member_node(&n, n.string, grammar_reference(b, n.value));
-    return json_brackets_node(&n, "{}", json_list_node(&n, member, 0, GRAMMAR_UNBOUNDED));
+    *out = json_brackets_node(&n, "{}", json_list_node(&n, member, 0, GRAMMAR_UNBOUNDED));
+    return STATUS_OK;
 }

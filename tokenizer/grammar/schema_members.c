@@ -54,6 +54,7 @@ static void make_members(struct schema_compiler *c, const struct conjunction *j,
         struct schema_property p = m->properties[i];
         const struct conjunction value = conjunction_property(c, j, p.name);
         json_t *name = json_string(p.name);
+        if (!name) schema_out_of_memory(c);
         const bool possible = name && conjunction_types(&value) && schema_accepts(c, &names, name);
         json_decref(name);
         m->never = m->never || (!possible && p.required);

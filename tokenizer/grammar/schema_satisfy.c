@@ -115,6 +115,7 @@ static bool object_fits(struct schema_compiler *c, const struct conjunction *j, 
     {
         const struct conjunction of_property = conjunction_property(c, j, key);
         json_t *name = json_string(key);
+        if (!name) schema_out_of_memory(c);
         const bool fits = name && schema_accepts(c, &names, name) && schema_accepts(c, &of_property, property);
         json_decref(name);
         if (!fits) return false;

@@ -91,8 +91,7 @@ static enum status add_kind(const struct structured *s, struct grammar_builder *
     case STRUCTURED_JSON:
         return add_json(s, &options, b, out, err);
     case STRUCTURED_JSON_OBJECT:
-        *out = json_object_node(&options, b);
-        return STATUS_OK;
+        return json_object_node(&options, b, out, err);
     case STRUCTURED_REGEX:
         return grammar_pattern_node(json_string_value(s->value), json_string_length(s->value), b, out, err);
     case STRUCTURED_CHOICE:
