@@ -765,14 +765,15 @@ struct sample_args {
     /* Which ids a sample may be: those whose bit, id % 32 of word id / 32, is set in row mask_rows[i] of the masks; -1:
      * all. The logits of others count as -infinity before everything else, for log-probabilities, too (as in vLLM).
      * NULL: all samples may be any id. Not used with targets. */
-    const uint32_t *masks;    /* [rows, mask_words] */
-    int64_t mask_words;       /* at least vocab_size / 32, rounded up */
-    const int32_t *mask_rows; /* [num_samples] */
+    const uint32_t *masks;                         /* [rows, mask_words] */
+    int64_t mask_words;                            /* at least vocab_size / 32, rounded up */
+    const int32_t *mask_rows;                      /* [num_samples] */
     bool any_processing, any_random, any_logprobs; /* over the batch: a pass that no sequence needs is skipped */
     int32_t *token_ids;  /* [num_samples] out: the token, or -1 if, after processing, a logit is NaN or the largest is
                             infinite. Then nothing is written to `history`, and the sample's log-probabilities and ranks
                             are undefined. */
-    float *logprobs;     /* [num_samples] out, of the logits before processing, for sequences that ask for logprobs, or targets */
+    float *logprobs;     /* [num_samples] out, of the logits before processing, for sequences that ask for logprobs, or
+                            targets */
     int32_t *ranks;      /* [num_samples] out */
     int32_t top_stride;  /* at most SAMPLING_MAX_TOP, and at least num_logprobs of every sample */
     int32_t *top_ids;    /* [num_samples, top_stride] out */

@@ -82,7 +82,10 @@ bool interrupt_ends(void)
 
 int interrupt_descriptor(void)
 {
-    if (counter < 0) counter = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (counter < 0) {
+        counter = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (interrupted) count_signal(); /* it came before */
+    }
     return counter;
 }
 

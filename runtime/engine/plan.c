@@ -87,7 +87,7 @@ enum status plan_make(const struct engine_options *options, struct loaded_model 
         .copy_weights = l->backend->discrete,
         .host_backend = l->host_backend,
         .nodes = l->nodes,
-        .masks = l->tokenizer && !l->nodes};
+        .masks = !l->nodes};
     plan_places(options, l);
     enum status status = memory_plan_device(options, l, err);
     if (status == STATUS_OK) status = check_block_size(options->block_size, err);
