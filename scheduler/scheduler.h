@@ -142,8 +142,8 @@ struct schedule {
     int32_t num_admitted;
     struct sequence *const *sequences; /* [num_seqs of the batch] of each entry. Owned by the scheduler, valid until the
                                           next call; a sequence may end before that */
-    struct sequence *const *sampled; /* [num_samples of the batch] of each sample. Owned by the scheduler, valid until
-                                        the step is collected */
+    struct sequence *const *sampled;   /* [num_samples of the batch] of each sample. Owned by the scheduler, valid until
+                                          the step is collected */
     /* [num_runs] the step's runs, in the order of their entries. Owned by the scheduler, valid until the next call. */
     const struct scheduled_run *runs;
     int32_t num_runs;

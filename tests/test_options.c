@@ -565,9 +565,10 @@ static void test_speculation_flags(void **state)
         {"-sc {\"method\":\"ngram\",\"quantization\":null}",
          "quantization does not apply: quire loads a draft model as its checkpoint is"},
         {"-sc {\"method\":7}", "--speculative-config: method must be a string"},
-        {"-sc {\"method\":\"medusa\"}", "--speculative-config: method: expected ngram|suffix|grammar|draft_model|mtp|none, got "
-                                        "'medusa': quire does not have this "
-                                        "method yet"},
+        {"-sc {\"method\":\"medusa\"}",
+         "--speculative-config: method: expected ngram|suffix|grammar|draft_model|mtp|none, got "
+         "'medusa': quire does not have this "
+         "method yet"},
         {"-sc {\"method\":\"ngran\"}", "method: expected ngram|suffix|grammar|draft_model|mtp|none, got 'ngran'"},
         {"-sc {\"method\":\"draft_model\"}", "model must be given: the folder of the draft model"},
         {"-sc {\"method\":\"ngram\",\"model\":\"org/name\"}",
@@ -588,7 +589,8 @@ static void test_speculation_flags(void **state)
          "suffix_decoding_min_token_prob must be a number, found true"},
         {"-sc {\"method\":\"suffix\",\"suffix_decoding_min_token_prob\":1.5}",
          "--speculative-config: suffix_decoding_min_token_prob is 1.5, but must be from 0 to 1"},
-        {"--speculative-model=", "--speculative-model needs a value: --speculative-model PATH|ngram|suffix|grammar|mtp|none"},
+        {"--speculative-model=",
+         "--speculative-model needs a value: --speculative-model PATH|ngram|suffix|grammar|mtp|none"},
         {"--num-speculative-tokens 0", "--num-speculative-tokens: expected a whole number from 1 to 7, got '0'"},
         {"--num-speculative-tokens 8", "--num-speculative-tokens: expected a whole number from 1 to 7, got '8'"},
         {"-md x", "there is no flag -md; did you mean --speculative-model?"},

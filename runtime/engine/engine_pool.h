@@ -5,9 +5,9 @@
  *     engine_pool_add ---> the engine with the least work ---> its thread: engine_step, pieces are copied
  *     caller's callbacks <--- engine_pool_step <--- those copies
  *
- * Threads. All calls belong to one thread but engine_pool_check, engine_pool_wake, engine_pool_stats and those that give
- * facts which do not change. The callbacks run on it, inside engine_pool_step, in the order in which each engine made the
- * pieces. A pool of one engine has no thread: every function is the engine's own.
+ * Threads. All calls belong to one thread but engine_pool_check, engine_pool_wake, engine_pool_stats and those that
+ * give facts which do not change. The callbacks run on it, inside engine_pool_step, in the order in which each engine
+ * made the pieces. A pool of one engine has no thread: every function is the engine's own.
  *
  * Answers. Which engine answers never shows: a request without a seed gets the one that it would get in one engine,
  * from its place in the order of engine_pool_add.
@@ -49,8 +49,8 @@ enum status engine_pool_check(const struct engine_pool *p, const struct engine_r
  * engine ends the pool, as one of engine_step ends an engine, but pieces that were made before it are delivered. */
 enum status engine_pool_step(struct engine_pool *p, bool *worked, struct error *err);
 bool engine_pool_has_work(struct engine_pool *p);
-/* As engine_wait and engine_wake: waits until engine_pool_has_work, or for a wake-up, which also ends the wait of a step
- * and is kept until one of both has returned. */
+/* As engine_wait and engine_wake: waits until engine_pool_has_work, or for a wake-up, which also ends the wait of a
+ * step and is kept until one of both has returned. */
 void engine_pool_wait(struct engine_pool *p);
 void engine_pool_wake(struct engine_pool *p);
 /* 0 where there are several engines: a thread that is not the caller's knows. */

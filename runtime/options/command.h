@@ -24,8 +24,8 @@ struct command {
     const struct command *const *parts;
     int (*run_without_part)(int argc, char **argv);
 };
-extern const struct command command_chat, command_serve, command_generate, command_merge, command_profile, command_inspect,
-    command_quantize, command_tokenize, command_template, command_bench;
+extern const struct command command_chat, command_serve, command_generate, command_merge, command_profile,
+    command_inspect, command_quantize, command_tokenize, command_template, command_bench;
 
 /* The sentence for the user of the command line: the error's text, and its advice as flags ("TEXT: lower
  * --max-model-len to 512, or raise --num-gpu-blocks-override to 33"). */

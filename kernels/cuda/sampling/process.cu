@@ -1,4 +1,5 @@
-/* What changes logits before a token is chosen: masks, then min_tokens, logit_bias, penalties, which see drafts as output.
+/* What changes logits before a token is chosen: masks, then min_tokens, logit_bias, penalties, which see drafts as
+ * output.
  *
  * A block takes CHUNK tokens of the vocabulary of one sample, and counts in shared memory how often each of them occurs
  * in the sequence's history. So no table of counts [num_samples, vocab_size] is needed, and each logit is changed by
