@@ -11,7 +11,6 @@
 #include "runtime/prompts/messages_request.h"
 #include "tests/support/api_call.h"
 #include "tests/support/json_path.h"
-#include "tests/support/must.h"
 
 static struct api_world world;
 
@@ -31,52 +30,27 @@ static int tear_down(void **state)
 
 /* ---- requests ---- */
 
-/* The body of chat completions that a body becomes; NULL: it is refused, and *err says why. */
-static json_t *translate(const char *body, struct error *err)
-{
-    json_t *object, *chat = NULL;
-    must(json_object_parse(body, strlen(body), 0, "the test", &object, err), err);
-    struct json_reader r = json_reader(object, NULL, err);
-    messages_to_chat(&r, &chat);
-    json_decref(object);
-    return chat;
-}
-
-static void expect_chat(const char *body, const char *expected)
-{
-    struct error err = {""};
-    json_t *chat = translate(body, &err);
-    if (!chat) fail_msg("%s is refused: %s", body, err.text);
-    expect_json(chat, "", expected);
-    json_decref(chat);
-}
-
-static void expect_refusal(const char *body, const char *sentence)
-{
-    struct error err = {""};
-    json_t *chat = translate(body, &err);
-    if (chat) fail_msg("%s is taken", body);
-    assert_string_equal(err.text, sentence);
-}
-
 static void test_texts(void **state)
 {
     (void)state;
-    expect_chat(
+    expect_translation(
+        messages_to_chat,
         "{\"model\": \"m\", \"max_tokens\": 5, \"system\": \"S\", \"messages\": [{\"role\": \"user\", \"content\": "
         "\"Q\"}], \"stop_sequences\": [\"x\"], \"temperature\": 0.5, \"top_k\": 3, \"stream\": true, "
         "\"metadata\": {\"user_id\": \"u\"}, \"min_p\": 0.1}",
         "{\"model\": \"m\", \"max_tokens\": 5, \"temperature\": 0.5, \"top_k\": 3, \"stream\": true, \"min_p\": "
         "0.1, \"stop\": [\"x\"], \"messages\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", "
         "\"content\": \"Q\"}]}");
-    expect_chat(
+    expect_translation(
+        messages_to_chat,
         "{\"max_tokens\": 5, \"system\": [{\"type\": \"text\", \"text\": \"S\", \"cache_control\": {\"type\": "
         "\"ephemeral\"}}], \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
         "\"Q\"}, {\"type\": \"text\", \"text\": \"R\"}]}]}",
         "{\"max_tokens\": 5, \"messages\": [{\"role\": \"system\", \"content\": [{\"type\": \"text\", \"text\": "
         "\"S\"}]}, {\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"Q\"}, {\"type\": \"text\", "
         "\"text\": \"R\"}]}]}");
-    expect_chat(
+    expect_translation(
+        messages_to_chat,
         "{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
         "\"content\": \"A\"}], \"thinking\": {\"type\": \"disabled\"}}",
         "{\"max_tokens\": 5, \"continue_final_message\": true, \"add_generation_prompt\": false, "
@@ -87,7 +61,8 @@ static void test_texts(void **state)
 static void test_tools(void **state)
 {
     (void)state;
-    expect_chat(
+    expect_translation(
+        messages_to_chat,
         "{\"max_tokens\": 5, \"tools\": [{\"name\": \"f\", \"description\": \"D\", \"input_schema\": {\"type\": "
         "\"object\"}}], \"tool_choice\": {\"type\": \"tool\", \"name\": \"f\", \"disable_parallel_tool_use\": true}, "
         "\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": [{\"type\": "
@@ -103,8 +78,8 @@ static void test_tools(void **state)
         "\"{\\\"a\\\":1}\"}}]}, {\"role\": \"tool\", \"tool_call_id\": \"1\", \"content\": \"R\"}, {\"role\": "
         "\"user\", "
         "\"content\": [{\"type\": \"text\", \"text\": \"And?\"}]}]}");
-    expect_chat("{\"max_tokens\": 5, \"tool_choice\": {\"type\": \"any\"}, \"messages\": []}",
-                "{\"max_tokens\": 5, \"tool_choice\": \"required\", \"messages\": []}");
+    expect_translation(messages_to_chat, "{\"max_tokens\": 5, \"tool_choice\": {\"type\": \"any\"}, \"messages\": []}",
+                       "{\"max_tokens\": 5, \"tool_choice\": \"required\", \"messages\": []}");
 }
 
 static void test_refusals(void **state)
@@ -129,7 +104,8 @@ static void test_refusals(void **state)
          "tool_choice must be an object whose type is \"auto\", \"any\", \"none\" or, with a name, \"tool\", found "
          "\"auto\""},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) expect_refusal(rows[i][0], rows[i][1]);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        expect_untranslatable(messages_to_chat, rows[i][0], rows[i][1]);
 }
 
 /* ---- responses ---- */

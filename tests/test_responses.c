@@ -11,7 +11,6 @@
 #include "runtime/prompts/responses_request.h"
 #include "tests/support/api_call.h"
 #include "tests/support/json_path.h"
-#include "tests/support/must.h"
 
 static struct api_world world;
 
@@ -31,37 +30,19 @@ static int tear_down(void **state)
 
 /* ---- requests ---- */
 
-/* The body of chat completions that a body becomes; NULL: it is refused, and *err says why. */
-static json_t *translate(const char *body, struct error *err)
-{
-    json_t *object, *chat = NULL;
-    must(json_object_parse(body, strlen(body), 0, "the test", &object, err), err);
-    struct json_reader r = json_reader(object, NULL, err);
-    responses_to_chat(&r, &chat);
-    json_decref(object);
-    return chat;
-}
-
-static void expect_chat(const char *body, const char *expected)
-{
-    struct error err = {""};
-    json_t *chat = translate(body, &err);
-    if (!chat) fail_msg("%s is refused: %s", body, err.text);
-    expect_json(chat, "", expected);
-    json_decref(chat);
-}
-
 static void test_texts(void **state)
 {
     (void)state;
-    expect_chat(
+    expect_translation(
+        responses_to_chat,
         "{\"model\": \"m\", \"input\": \"Q\", \"instructions\": \"I\", \"max_output_tokens\": 5, \"temperature\": 0.5, "
         "\"store\": false, \"metadata\": {\"a\": \"b\"}, \"reasoning\": {\"effort\": \"low\"}, \"truncation\": "
         "\"disabled\", \"include\": [\"reasoning.encrypted_content\"]}",
         "{\"model\": \"m\", \"temperature\": 0.5, \"max_tokens\": 5, \"metadata\": {\"a\": \"b\"}, "
         "\"reasoning_effort\": \"low\", \"messages\": [{\"role\": \"system\", \"content\": \"I\"}, {\"role\": "
         "\"user\", \"content\": \"Q\"}]}");
-    expect_chat(
+    expect_translation(
+        responses_to_chat,
         "{\"input\": [{\"role\": \"developer\", \"content\": \"D\"}, {\"type\": \"message\", \"role\": \"user\", "
         "\"content\": [{\"type\": \"input_text\", \"text\": \"Q\"}]}], \"text\": {\"format\": {\"type\": "
         "\"json_schema\", \"name\": \"n\", \"strict\": true, \"schema\": {\"type\": \"object\"}}}}",
@@ -74,7 +55,8 @@ static void test_texts(void **state)
 static void test_turns(void **state)
 {
     (void)state;
-    expect_chat(
+    expect_translation(
+        responses_to_chat,
         "{\"input\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"type\": \"reasoning\", \"id\": \"r\", \"summary\": "
         "[], "
         "\"content\": [{\"type\": \"reasoning_text\", \"text\": \"T\"}]}, {\"type\": \"message\", \"role\": "
@@ -120,12 +102,8 @@ static void test_refusals(void **state)
         {"{\"input\": \"Q\", \"tools\": [{\"type\": \"web_search\"}]}",
          "tools: quire has no tool of type \"web_search\""},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct error err = {""};
-        json_t *chat = translate(rows[i][0], &err);
-        if (chat) fail_msg("%s is taken", rows[i][0]);
-        assert_string_equal(err.text, rows[i][1]);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        expect_untranslatable(responses_to_chat, rows[i][0], rows[i][1]);
 }
 
 /* ---- responses ---- */

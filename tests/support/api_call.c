@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "tests/support/api_call.h"
+#include "tests/support/json_path.h"
 #include "tests/support/must.h"
 #include "tokenizer/detokenizer.h"
 
@@ -223,4 +224,32 @@ json_t *api_events(struct api_world *w, enum api_form form, const char *body, co
     json_t *events = api_call_events(&c);
     api_call_end(&c);
     return events;
+}
+
+/* NULL: the body is refused, and *err says why. */
+static json_t *translated(api_translation *translate, const char *body, struct error *err)
+{
+    json_t *object, *chat = NULL;
+    must(json_object_parse(body, strlen(body), 0, "the test", &object, err), err);
+    struct json_reader r = json_reader(object, NULL, err);
+    translate(&r, &chat);
+    json_decref(object);
+    return chat;
+}
+
+void expect_translation(api_translation *translate, const char *body, const char *expected)
+{
+    struct error err = {""};
+    json_t *chat = translated(translate, body, &err);
+    if (!chat) fail_msg("%s is refused: %s", body, err.text);
+    expect_json(chat, "", expected);
+    json_decref(chat);
+}
+
+void expect_untranslatable(api_translation *translate, const char *body, const char *sentence)
+{
+    struct error err = {""};
+    json_t *chat = translated(translate, body, &err);
+    if (chat) fail_msg("%s is taken", body);
+    assert_string_equal(err.text, sentence);
 }

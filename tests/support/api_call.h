@@ -52,4 +52,9 @@ void api_call_answer(struct api_call *c, struct api_world *w, enum api_form form
 json_t *api_object(struct api_world *w, enum api_form form, const char *body, const char *text, enum finish_reason end);
 json_t *api_events(struct api_world *w, enum api_form form, const char *body, const char *text, enum finish_reason end);
 
+/* Whether this function makes the body `expected` of a body, or refuses it with this sentence. */
+typedef enum status api_translation(struct json_reader *body, json_t **chat);
+void expect_translation(api_translation *translate, const char *body, const char *expected);
+void expect_untranslatable(api_translation *translate, const char *body, const char *sentence);
+
 #endif
