@@ -21,10 +21,9 @@
 
 static const char COMMAND[] = "serve";
 static const char SUMMARY[] =
-    "Answers requests over HTTP, as OpenAI's API and vLLM's server have them: /v1/chat/completions, /v1/completions, "
-    "/v1/responses, /v1/models, /tokenize, /detokenize, /health, /version and /metrics; /v1/messages, as Anthropic's; "
-    "and at / a page to chat. SIGTERM or Ctrl-C ends it: requests that run "
-    "are answered, within --shutdown-timeout, and a second signal ends it at once.";
+    "Answers requests over HTTP: OpenAI's /v1/chat/completions, /v1/completions and /v1/responses, Anthropic's "
+    "/v1/messages, what vLLM's server has beside them, and at / a page to chat. SIGTERM or Ctrl-C ends it: requests "
+    "that run are answered, within --shutdown-timeout, and a second signal ends it at once.";
 
 enum {
     MAX_UNSENT = 2 << 20, /* bytes of a stream that wait for a slow reader */
