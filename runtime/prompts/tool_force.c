@@ -22,7 +22,9 @@ struct sequence {
 
 static json_t *format_of(const char *type, const char *key, json_t *value)
 {
-    return value ? json_pack("{s:s,s:o}", "type", type, key, value) : NULL;
+    json_t *format = value ? json_pack("{s:s,s:O}", "type", type, key, value) : NULL;
+    json_decref(value); /* which json_pack would not take if it failed before */
+    return format;
 }
 
 static void flush_text(struct sequence *s);
@@ -30,7 +32,7 @@ static void flush_text(struct sequence *s);
 static void add_format(struct sequence *s, json_t *format)
 {
     flush_text(s);
-    if (!format || !s->elements || json_array_append_new(s->elements, format) != 0) s->failed = true;
+    if (json_array_append_new(s->elements, format) != 0) s->failed = true;
 }
 
 static void flush_text(struct sequence *s)
@@ -365,6 +367,6 @@ enum status tool_format_force(const struct answer_format *tools, const json_t *t
     json_t *calls = calls_format(form, tool_list, name);
     json_t *whole = calls ? whole_format(form, calls, name != NULL) : NULL;
     json_decref(calls);
-    if (whole) *out = json_pack("{s:s,s:o}", "type", "structural_tag", "format", whole);
+    *out = format_of("structural_tag", "format", whole);
     return *out ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the form of a call");
 }

@@ -70,7 +70,7 @@ static bool alphabet_of_texts(struct alphabet *out, const struct regular_text *t
         for (uint32_t symbol = all.ranges[i].first; symbol <= all.ranges[i].last; symbol++) {
             const uint32_t c = symbol_character(symbol);
             character_set_add(&sets[num_sets], c, c);
-            made = made && !sets[num_sets++].failed;
+            if (sets[num_sets++].failed) made = false;
         }
     }
     made = made && alphabet_of_sets(out, sets, num_sets);

@@ -172,10 +172,12 @@ static void make_others(struct schema_compiler *c, const struct conjunction *j, 
 {
     struct cells all = {0};
     bool closed = false;
-    if (array_reserve(&all.cells, &all.capacity, 1, sizeof *all.cells))
+    if (array_reserve(&all.cells, &all.capacity, 1, sizeof *all.cells)) {
         all.cells[all.count++] = (struct cell){.names = names};
-    else
+    } else {
+        regular_free(names);
         schema_out_of_memory(c);
+    }
     for (size_t i = 0; i < j->count && !c->status; i++) {
         add_schema(c, &all, j->members[i].schema);
         closed = closed || json_object_get(j->members[i].schema->json, "properties");
