@@ -20,6 +20,7 @@
 
 #include "base/processors.h"
 #include "base/spin.h"
+#include "base/thread.h"
 
 enum {
     LINE = 128, /* bytes; processors fetch cache lines in pairs */
@@ -169,19 +170,6 @@ void pool_run(struct pool *p, int threads, int64_t count, pool_body *body, void 
 
 /* ---- opening and closing ---- */
 
-/* Signals are for the threads of the program, whose system calls they may interrupt. Faults are handled where they
- * happen. */
-static void block_signals(sigset_t *old)
-{
-    sigset_t set;
-    sigfillset(&set);
-    sigdelset(&set, SIGBUS);
-    sigdelset(&set, SIGFPE);
-    sigdelset(&set, SIGILL);
-    sigdelset(&set, SIGSEGV);
-    pthread_sigmask(SIG_SETMASK, &set, old);
-}
-
 /* Starts workers until p->threads are `threads`, the caller included, or one cannot be started. Returns its error. */
 static int start_workers(struct pool *p, int threads)
 {
@@ -190,7 +178,7 @@ static int start_workers(struct pool *p, int threads)
     int error = pthread_attr_init(&attributes);
     if (error != 0) return error;
     pthread_attr_setstacksize(&attributes, STACK);
-    block_signals(&old); /* a thread begins with the mask of the one that starts it */
+    thread_block_signals(&old);
     while (p->threads < threads) {
         struct member *m = &p->members[p->threads];
         m->pool = p;
@@ -199,7 +187,7 @@ static int start_workers(struct pool *p, int threads)
         if (error != 0) break;
         p->threads++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    thread_restore_signals(&old);
     pthread_attr_destroy(&attributes);
     return error;
 }

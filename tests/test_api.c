@@ -18,22 +18,6 @@
 #include "tests/support/api_call.h"
 #include "tests/support/json_path.h"
 
-static struct api_world world;
-
-static int set_up(void **state)
-{
-    (void)state;
-    api_world_open(&world);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    api_world_close(&world);
-    return 0;
-}
-
 /* ---- one object ---- */
 
 static void test_chat(void **state)
@@ -424,9 +408,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_errors_of_answers),
         cmocka_unit_test(test_failed),
     };
-    if (argc < 2) return cmocka_run_group_tests(tests, set_up, tear_down);
-    set_up(NULL);
+    if (argc < 2) return cmocka_run_group_tests(tests, api_world_set_up, api_world_tear_down);
+    api_world_set_up(NULL);
     if (strcmp(argv[1], "--print") == 0) print_all();
     if (strcmp(argv[1], "--time") == 0) print_times();
-    return tear_down(NULL);
+    return api_world_tear_down(NULL);
 }

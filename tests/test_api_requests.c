@@ -14,22 +14,6 @@
 #include "tests/support/json_path.h"
 #include "tests/support/must.h"
 
-static struct api_world world;
-
-static int set_up(void **state)
-{
-    (void)state;
-    api_world_open(&world);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    api_world_close(&world);
-    return 0;
-}
-
 static void test_refused(void **state)
 {
     (void)state;
@@ -171,5 +155,5 @@ int main(void)
         cmocka_unit_test(test_ends_of_prompts),
         cmocka_unit_test(test_fields),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, api_world_set_up, api_world_tear_down);
 }

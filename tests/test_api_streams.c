@@ -12,22 +12,6 @@
 #include "tests/support/api_call.h"
 #include "tests/support/json_path.h"
 
-static struct api_world world;
-
-static int set_up(void **state)
-{
-    (void)state;
-    api_world_open(&world);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    api_world_close(&world);
-    return 0;
-}
-
 /* Appends the string at `path` of each event, if it is there, to *out. */
 static void join(const json_t *events, const char *path, struct text *out)
 {
@@ -159,5 +143,5 @@ int main(void)
         cmocka_unit_test(test_completion_streams),
         cmocka_unit_test(test_stream_usage),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, api_world_set_up, api_world_tear_down);
 }

@@ -12,22 +12,6 @@
 #include "tests/support/api_call.h"
 #include "tests/support/json_path.h"
 
-static struct api_world world;
-
-static int set_up(void **state)
-{
-    (void)state;
-    api_world_open(&world);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    api_world_close(&world);
-    return 0;
-}
-
 /* ---- requests ---- */
 
 static void test_texts(void **state)
@@ -225,5 +209,5 @@ int main(void)
         cmocka_unit_test(test_message), cmocka_unit_test(test_blocks), cmocka_unit_test(test_stream),
         cmocka_unit_test(test_errors),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, api_world_set_up, api_world_tear_down);
 }

@@ -14,20 +14,10 @@
 #include "tests/support/json_path.h"
 #include "tests/support/must.h"
 
-static struct api_world world;
-
 static int set_up(void **state)
 {
-    (void)state;
-    api_world_open(&world);
+    api_world_set_up(state);
     world.prompts.format = PROMPT_FORMAT_JSONL;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    api_world_close(&world);
     return 0;
 }
 
@@ -136,5 +126,5 @@ int main(void)
         cmocka_unit_test(test_unasked),
         cmocka_unit_test(test_repeated),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, api_world_tear_down);
 }

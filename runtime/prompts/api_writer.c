@@ -59,6 +59,16 @@ bool api_write_prompt(struct text *out, const struct api_head *head, const struc
     return ok;
 }
 
+bool api_write_object_end(struct text *out, const struct api_head *head, const struct api_usage *usage,
+                          const struct text *prompt)
+{
+    bool ok = text_append_string(out, "],\"usage\":") && api_write_usage(out, usage);
+    if (prompt) ok = ok && api_write_text(out, prompt);
+    if (head->metadata)
+        ok = ok && text_append_string(out, ",\"metadata\":") && json_append(out, head->metadata, JSON_COMPACT);
+    return ok && text_append(out, "}", 1);
+}
+
 bool api_write_chunk_end(struct text *out, const struct api_head *head, const struct api_usage *usage,
                          const struct api_event *prompt)
 {

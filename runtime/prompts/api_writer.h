@@ -74,6 +74,10 @@ bool api_write_finish(struct text *out, const struct api_event *finish);
 bool api_write_usage(struct text *out, const struct api_usage *usage);
 /* {"id":...,"object":OBJECT,"created":...,"model":... without the closing brace; `prefix` is the id's. */
 bool api_write_head(struct text *out, const struct api_head *head, const char *prefix, const char *object);
+/* What follows the choices of a response that is one object, from their "]" on: the usage, `prompt` (api_write_prompt;
+ * NULL: nothing) and the metadata. */
+bool api_write_object_end(struct text *out, const struct api_head *head, const struct api_usage *usage,
+                          const struct text *prompt);
 /* What follows the choices of a chunk of a stream, from their "]" to the end of the event; with api_write_prompt of
  * `prompt`, unless that is NULL. */
 bool api_write_chunk_end(struct text *out, const struct api_head *head, const struct api_usage *usage,

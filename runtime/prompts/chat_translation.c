@@ -68,6 +68,18 @@ const char *translation_string(struct chat_translation *t, const char *what, con
     return "";
 }
 
+json_t *translation_tool(const json_t *tool, const char *parameters)
+{
+    return json_pack("{s:s,s:{s:O*,s:O*,s:O*}}", "type", "function", "function", "name", json_object_get(tool, "name"),
+                     "description", json_object_get(tool, "description"), "parameters",
+                     json_object_get(tool, parameters));
+}
+
+json_t *translation_tool_choice(const json_t *name)
+{
+    return json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name", name);
+}
+
 bool translation_is(const json_t *object, const char *type)
 {
     return json_is_word(json_object_get(object, "type"), type);

@@ -27,6 +27,10 @@ void translation_copy_fields(struct chat_translation *t, const char *const *read
  * a failure. `what` is "messages", `kind` "block". */
 const char *translation_string(struct chat_translation *t, const char *what, const char *kind, const json_t *object,
                                const char *name);
+/* A tool as chat has it: the names and descriptions of both other forms are in `tool` itself, its parameters under
+ * `parameters`. And the tool_choice of that name. NULL: memory ran out. */
+json_t *translation_tool(const json_t *tool, const char *parameters);
+json_t *translation_tool_choice(const json_t *name);
 bool translation_is(const json_t *object, const char *type); /* its "type" is this */
 
 #endif

@@ -210,11 +210,7 @@ static bool write_object(struct chat_writer *w, const struct api_usage *usage, s
     bool ok =
         api_write_head(out, &w->head, "chatcmpl-", "chat.completion") && text_append_string(out, ",\"choices\":[");
     for (int32_t i = 0; ok && i < w->head.num_choices; i++) ok = write_choice(w, i, out);
-    ok =
-        ok && text_append_string(out, "],\"usage\":") && api_write_usage(out, usage) && api_write_text(out, &w->prompt);
-    if (w->head.metadata)
-        ok = ok && text_append_string(out, ",\"metadata\":") && json_append(out, w->head.metadata, JSON_COMPACT);
-    return ok && text_append(out, "}", 1);
+    return ok && api_write_object_end(out, &w->head, usage, &w->prompt);
 }
 
 static bool object_event(struct api_writer *base, const struct api_event *e, struct text *out)

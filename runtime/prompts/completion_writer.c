@@ -166,10 +166,7 @@ static bool write_object(struct completion_writer *w, const struct api_usage *us
 {
     bool ok = api_write_head(out, &w->head, "cmpl-", "text_completion") && text_append_string(out, ",\"choices\":[");
     for (int32_t i = 0; ok && i < w->head.num_choices; i++) ok = write_choice(w, i, out);
-    ok = ok && text_append_string(out, "],\"usage\":") && api_write_usage(out, usage);
-    if (w->head.metadata)
-        ok = ok && text_append_string(out, ",\"metadata\":") && json_append(out, w->head.metadata, JSON_COMPACT);
-    return ok && text_append(out, "}", 1);
+    return ok && api_write_object_end(out, &w->head, usage, NULL);
 }
 
 static bool object_event(struct api_writer *base, const struct api_event *e, struct text *out)

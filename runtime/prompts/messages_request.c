@@ -157,10 +157,7 @@ static void read_tools(struct chat_translation *t)
         else if (!json_is_string(json_object_get(tool, "name")) || !json_is_map(schema))
             json_reader_fail(t->body, STATUS_INVALID, "tools: a tool must have a name and an input_schema, found %s",
                              show_value(tool).text);
-        translation_add(t, list,
-                        json_pack("{s:s,s:{s:O*,s:O*,s:O*}}", "type", "function", "function", "name",
-                                  json_object_get(tool, "name"), "description", json_object_get(tool, "description"),
-                                  "parameters", schema));
+        translation_add(t, list, translation_tool(tool, "input_schema"));
     }
     if (tools) translation_copy(t, "tools", list);
     json_decref(list);
@@ -177,8 +174,7 @@ static void read_tool_choice(struct chat_translation *t)
     else if (translation_is(choice, "any"))
         translation_put(t, t->chat, "tool_choice", json_string("required"));
     else if (translation_is(choice, "tool") && json_is_string(name))
-        translation_put(t, t->chat, "tool_choice",
-                        json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name", name));
+        translation_put(t, t->chat, "tool_choice", translation_tool_choice(name));
     else
         json_reader_expected(t->body, "tool_choice",
                              "an object whose type is \"auto\", \"any\", \"none\" or, with a name, \"tool\"", choice);

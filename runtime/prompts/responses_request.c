@@ -151,16 +151,12 @@ static void read_tools(struct chat_translation *t)
         if (!translation_is(tool, "function"))
             json_reader_fail(t->body, STATUS_UNSUPPORTED, "tools: quire has no tool of type %s",
                              show_value(json_object_get(tool, "type")).text);
-        translation_add(t, list,
-                        json_pack("{s:s,s:{s:O*,s:O*,s:O*}}", "type", "function", "function", "name",
-                                  json_object_get(tool, "name"), "description", json_object_get(tool, "description"),
-                                  "parameters", json_object_get(tool, "parameters")));
+        translation_add(t, list, translation_tool(tool, "parameters"));
     }
     if (tools) translation_copy(t, "tools", list);
     json_decref(list);
     if (translation_is(choice, "function") && name)
-        translation_put(t, t->chat, "tool_choice",
-                        json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name", name));
+        translation_put(t, t->chat, "tool_choice", translation_tool_choice(name));
     else if (choice)
         translation_copy(t, "tool_choice", choice);
 }

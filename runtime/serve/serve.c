@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/notice.h"
 #include "base/processors.h"
-#include "base/thread.h"
 #include "runtime/interrupt.h"
 #include "runtime/node.h"
 #include "runtime/options/command.h"
@@ -79,11 +78,7 @@ static enum status start_http(struct run *run, struct error *err)
                                       .error_body = server_error_body,
                                       .error_type = "application/json",
                                       .user = &run->server};
-    sigset_t before;
-    thread_block_signals(&before);
-    const enum status status = http_server_start(&http, &run->server.http, err);
-    thread_restore_signals(&before);
-    return status;
+    return http_server_start(&http, &run->server.http, err);
 }
 
 /* What the model's name and limits decide. */

@@ -44,6 +44,22 @@ void api_world_close(struct api_world *w)
     tokenizer_close(w->tokenizer);
 }
 
+struct api_world world;
+
+int api_world_set_up(void **state)
+{
+    (void)state;
+    api_world_open(&world);
+    return 0;
+}
+
+int api_world_tear_down(void **state)
+{
+    (void)state;
+    api_world_close(&world);
+    return 0;
+}
+
 void api_call_begin(struct api_call *c, struct api_world *w, enum api_form form, const char *body)
 {
     struct api_refusal refusal;

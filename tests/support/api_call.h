@@ -21,6 +21,11 @@ struct api_world {
 void api_world_open(struct api_world *w);
 void api_world_close(struct api_world *w);
 
+/* The world of a program's tests, and its group's set-up and tear-down. */
+extern struct api_world world;
+int api_world_set_up(void **state);
+int api_world_tear_down(void **state);
+
 struct api_call {
     struct api_world *world;
     struct api_request request;
